@@ -7,17 +7,36 @@ import (
 )
 
 // A server in the same process trusts the text of a body that was checked before it was sent. The
-// context carries that, so no client of another process can claim it.
+// context carries it, so no client of another process can claim that.
 
 // StrictJSON are the options of a text that readers of JSON understand in one way.
-var StrictJSON = []jsontext.Options{jsontext.AllowDuplicateNames(false), jsontext.AllowInvalidUTF8(false)}
+var StrictJSON = []jsontext.Options{
+	jsontext.AllowDuplicateNames(false), jsontext.AllowInvalidUTF8(false), jsontext.PreserveRawStrings(true),
+}
+
+// StrictBody is the body of a request: compact JSON that StrictJSON allows, each number of which is
+// a float64 or an int64. Its last member is "spec", an object.
+type StrictBody struct {
+	Text []byte // which does not change
+	Spec int    // bytes of the object
+}
 
 type strictBody struct{}
 
-// WithStrictBody returns a context for requests whose body is compact JSON that StrictJSON allows.
-func WithStrictBody(ctx context.Context) context.Context {
-	return context.WithValue(ctx, strictBody{}, true)
+// WithStrictBody returns a context for requests with such a body.
+func WithStrictBody(ctx context.Context, b StrictBody) context.Context {
+	return context.WithValue(ctx, strictBody{}, b)
 }
 
-// HasStrictBody reports whether the body of a request is from WithStrictBody.
-func HasStrictBody(ctx context.Context) bool { return ctx.Value(strictBody{}) != nil }
+// StrictBodyOf returns the body of a context of WithStrictBody.
+func StrictBodyOf(ctx context.Context) (b StrictBody, ok bool) {
+	b, ok = ctx.Value(strictBody{}).(StrictBody)
+	return b, ok
+}
+
+// Cut returns the body with an empty spec, and the spec.
+func (b StrictBody) Cut() (rest, spec []byte) {
+	end := len(b.Text) - len("}")
+	from := end - b.Spec
+	return append(b.Text[:from:from], "{}}"...), b.Text[from:end]
+}

@@ -120,12 +120,14 @@ func (c *call) write(
 	if given := c.contentType(); given == mediaProtobuf && c.target.kind.CRD || !slices.Contains([]string{"", mediaJSON, mediaProtobuf}, given) {
 		return unsupportedMedia(mediaJSON)
 	}
-	data, err := c.readBody()
-	if err != nil {
+	ownCreate := code == http.StatusCreated && c.target.kind.VersionedSpec && o.manager == processManager && !o.dryRun
+	var data []byte
+	if body, is := api.StrictBodyOf(c.req.Context()); is && ownCreate {
+		data, o.spec = body.Cut()
+	} else if data, err = c.readBody(); err != nil {
 		return err
-	}
-	if code == http.StatusCreated && c.target.kind.VersionedSpec && o.manager == processManager && !o.dryRun {
-		data, o.spec = cutSpec(data, api.HasStrictBody(c.req.Context()))
+	} else if ownCreate {
+		data, o.spec = cutSpec(data)
 	}
 	obj, err := decodeBody(c.target, data, o)
 	if err != nil {

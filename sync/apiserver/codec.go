@@ -125,14 +125,10 @@ func unquote(quoted []byte) string {
 }
 
 // cutSpec returns the body of a new object with an empty spec, and the spec as compact JSON. It
-// returns the body as it is, and nil, where the text cannot be stored: decodeBody reads it. strict
-// reports that the body is strict and compact already.
-func cutSpec(body []byte, strict bool) (rest, spec []byte) {
-	text := jsontext.Value(body)
-	if !strict {
-		text = bytes.Clone(body)
-	}
-	if !strict && text.Compact(api.StrictJSON...) != nil || !plainNumbers(text) {
+// returns the body as it is, and nil, where the text cannot be stored: decodeBody reads it.
+func cutSpec(body []byte) (rest, spec []byte) {
+	text, err := jsontext.AppendFormat(nil, body, api.StrictJSON...)
+	if err != nil || !plainNumbers(text) {
 		return body, nil
 	}
 	place := find(text, "spec")

@@ -2,6 +2,7 @@ package resources
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -57,23 +58,23 @@ var (
 	escape     = regexp.MustCompile(`\\u[fF][eE][fF][fF]|\\.`)
 )
 
-// members returns the members of the one object of a file. A directory gets the file as it is, so
+// members returns the one object of a file and its members. A directory gets the file as it is, so
 // that its text is examined where it lies.
-// strict reports whether they are of one JSON text, compact, in which no name is twice.
-func (f File) members(data []byte) (all []field, strict bool, err error) {
+// strict reports whether they are of one text that a StrictBody may have.
+func (f File) members(data []byte) (doc []byte, all []field, strict bool, err error) {
 	text := bytes.TrimSpace(bytes.TrimPrefix(data, utf8BOM))
 	if f.Directory && len(data) <= MaxFile && bytes.HasPrefix(text, []byte{'{'}) && utf8.Valid(text) &&
 		!bytes.Contains(text, utf8BOM) && !escapedBOM.Match(text) && checkDepth(text) == nil {
 		if all, ok := fieldsOf(text); ok {
-			return all, false, nil
+			return text, all, false, nil
 		}
 	}
-	doc, strict, err := decode(f, data)
+	doc, strict, err = decode(f, data)
 	if err != nil {
-		return nil, false, err
+		return nil, nil, false, err
 	}
-	all, _ = fieldsOf(doc) // it is valid
-	return all, strict, nil
+	all, plain, err := split(doc)
+	return doc, all, strict && plain, err
 }
 
 // decode returns the one object of a file as compact JSON of at most MaxObject bytes. A .json file
@@ -107,18 +108,20 @@ func decode(f File, data []byte) (object []byte, strict bool, err error) {
 }
 
 // lenient has jsontext accept what encoding/json accepts, which Grafana reads files with.
-var lenient = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
+var lenient = []jsontext.Options{
+	jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true), jsontext.PreserveRawStrings(true),
+}
 
 func decodeJSON(data []byte, most int) (object []byte, strict bool, err error) {
-	if err := checkDepth(data); err != nil {
-		return nil, false, err
+	out, err := jsontext.AppendFormat(nil, data, api.StrictJSON...)
+	if strict = err == nil; !strict {
+		out, err = jsontext.AppendFormat(nil, data, lenient...)
 	}
-	out := jsontext.Value(bytes.Clone(data))
-	strict = out.Compact(api.StrictJSON...) == nil
-	if !strict && out.Compact(lenient...) != nil { // its error has no line
-		return nil, false, located(data, json.Unmarshal(data, new(json.RawMessage)))
+	if err != nil { // it has no line
+		err = located(data, json.Unmarshal(data, new(json.RawMessage)))
+		return nil, false, cmp.Or(checkDepth(data), err)
 	}
-	if out.Kind() != '{' {
+	if jsontext.Value(out).Kind() != '{' {
 		return nil, false, errors.New("the file does not hold an object")
 	}
 	object, err = sized(out, most)
@@ -214,6 +217,69 @@ func stringEnd(data []byte) int {
 type field struct {
 	name  string
 	value json.RawMessage
+	text  []byte // name and value in the text that split was given
+}
+
+// longestNumber is a length at which each number is a float64.
+const longestNumber = 300
+
+// scanned are the bytes that split looks at.
+var scanned = [256]bool{'"': true, '{': true, '[': true, '}': true, ']': true, ',': true, 'e': true, 'E': true}
+
+// split returns the members of a valid JSON object without white space, in order; none of any other
+// value. plain reports whether each number in it can be read as a float64 or an int64, which one
+// with an exponent may not. The error is that of nesting beyond maxDepth.
+func split(object json.RawMessage) (out []field, plain bool, err error) {
+	if len(object) == 0 || object[0] != '{' {
+		return nil, false, nil
+	}
+	plain = true
+	depth, from := 0, 0  // a number begins behind from
+	name, colon := -1, 0 // of the member at depth 1 that has begun
+	for i := 0; i < len(object); i++ {
+		if !scanned[object[i]] {
+			continue
+		}
+		switch object[i] {
+		case '"':
+			begin := i
+			i += 1 + stringEnd(object[i+1:])
+			if depth == 1 && name < 0 {
+				name, colon = begin, i+1
+			}
+		case '{', '[':
+			if depth++; depth > maxDepth {
+				return nil, false, fmt.Errorf("the file is nested deeper than %d levels", maxDepth)
+			}
+		case 'e', 'E':
+			if digit := object[i-1]; '0' <= digit && digit <= '9' {
+				plain = false
+			}
+			continue
+		default:
+			plain = plain && i-from <= longestNumber
+			if depth == 1 && name >= 0 {
+				f := field{value: object[colon+1 : i : i], text: object[name:i]}
+				f.name = nameOf(object[name:colon])
+				out = append(out, f)
+				name = -1
+			}
+			if object[i] != ',' {
+				depth--
+			}
+		}
+		from = i
+	}
+	return out, plain, nil
+}
+
+// nameOf decodes a name with its quotes.
+func nameOf(quoted []byte) (name string) {
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		return string(quoted[1 : len(quoted)-1])
+	}
+	_ = json.Unmarshal(quoted, &name) // it is valid
+	return name
 }
 
 // fieldsOf returns the members of a JSON object, in order. ok is false for any other value.

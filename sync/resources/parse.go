@@ -163,13 +163,13 @@ func (o *Object) checkTitle() error {
 }
 
 func parse(f File, data []byte) (*Object, error) {
-	all, strict, err := f.members(data)
+	doc, all, strict, err := f.members(data)
 	if err != nil {
 		return nil, err
 	}
 	apiVersion, kind := value(all, "apiVersion"), value(all, "kind")
 	if apiVersion == nil && kind == nil {
-		return parseClassic(f, all, strict)
+		return parseClassic(f, doc, all, strict)
 	}
 	o := &Object{strict: strict}
 	var version string
@@ -195,13 +195,15 @@ func parse(f File, data []byte) (*Object, error) {
 		switch m.name {
 		case "apiVersion", "kind", "metadata", "status":
 		case "spec":
-			inner, _ := fieldsOf(m.value)
+			if f.Directory {
+				inner, _ := fieldsOf(m.value)
+				o.title = textOf(inner, "title")
+				continue
+			}
+			inner, _, _ := split(m.value) // it is no deeper than the object
 			o.title = textOf(inner, "title")
-			switch o.spec = m.value; {
-			case f.Directory:
-				o.spec = nil
-			case m.value[0] == '{' && o.isDashboard():
-				o.spec = cleanSpec(inner)
+			if o.spec = m.value; m.value[0] == '{' && o.isDashboard() {
+				o.spec = cleanSpec(m.value, inner)
 			}
 		default:
 			o.fields = append(o.fields, m)
@@ -211,7 +213,7 @@ func parse(f File, data []byte) (*Object, error) {
 }
 
 // parseClassic reads a dashboard as Grafana's "JSON model" has it.
-func parseClassic(f File, all []field, strict bool) (*Object, error) {
+func parseClassic(f File, doc []byte, all []field, strict bool) (*Object, error) {
 	has := func(name string) bool { v := value(all, name); return v != nil && string(v) != "null" }
 	var faults Faults
 	switch inner := value(all, "dashboard"); {
@@ -236,7 +238,7 @@ func parseClassic(f File, all []field, strict bool) (*Object, error) {
 	}
 	o.Name = cmp.Or(o.Name, FileID(f.Repository, f.Path))
 	if o.title = textOf(all, "title"); !f.Directory {
-		o.spec = cleanSpec(all)
+		o.spec = cleanSpec(doc, all)
 	}
 	return o, faultsOf(f.Kinds.Of(api.DashboardGroup, dashboardKind).Check(), faults, checkName("uid", o.Name))
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
+	kjson "sigs.k8s.io/json"
 
 	"limpet/sync/api"
 	"limpet/sync/api/repopath"
@@ -266,9 +267,22 @@ func TestParseFolderFile(t *testing.T) {
 	}
 }
 
-// FuzzParse checks what must hold for every file: an answer in bounded space, and for each object
-// that is read a body that is JSON, says whose it is and holds nothing that only a server may
-// write.
+// TestPlainNumbers: what split says of numbers.
+func TestPlainNumbers(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		`{"a":[1,-2.50,true,false,null,"1e9 2E5"],"1e5":{"e":-0}}`: true,
+		`{"a":1e9}`:          false,
+		`{"a":[[1],-1.5E7]}`: false,
+		`{"a":1` + strings.Repeat("0", longestNumber) + `}`:   false,
+		`{"a":[1` + strings.Repeat("0", longestNumber) + `]}`: false,
+	} {
+		if _, plain, err := split([]byte(text)); plain != want || err != nil {
+			t.Errorf("%s: %v, %v", text, plain, err)
+		}
+	}
+}
+
 // FuzzDecodeJSON: a file is JSON, and has the compact form, that encoding/json says.
 func FuzzDecodeJSON(f *testing.F) {
 	for _, s := range []string{
@@ -302,7 +316,10 @@ func FuzzDecodeJSON(f *testing.F) {
 		}
 		dec := json.NewDecoder(&compact)
 		_, _ = dec.Token()
-		fields, _ := fieldsOf(got)
+		fields, plain, _ := split(got)
+		if strict && plain && kjson.UnmarshalCaseSensitivePreserveInts(got, &map[string]any{}) != nil {
+			t.Fatalf("%q has numbers that cannot be read", got)
+		}
 		for _, m := range fields {
 			var value json.RawMessage
 			if name, err := dec.Token(); err != nil || name != m.name || dec.Decode(&value) != nil || !bytes.Equal(value, m.value) {
@@ -315,6 +332,9 @@ func FuzzDecodeJSON(f *testing.F) {
 	})
 }
 
+// FuzzParse checks what must hold for every file: an answer in bounded space, and for each object
+// that is read a body that is JSON, says whose it is and holds nothing that only a server may
+// write.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		classic, "", "{}", "[]", "\xef\xbb\xbf{}", `{"a":{"a":[{}]}}`, `{"a":"\\\"}"}`, "a: &a [*a]", "a: &x b\nc: *x", "? {a: b}\n: c",

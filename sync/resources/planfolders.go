@@ -196,7 +196,7 @@ func ParseFolderFile(p, hash string, data []byte) FolderMeta {
 
 func parseFolderFile(data []byte) (FolderMeta, error) {
 	doc, _, err := decode(File{Path: repopath.FolderFile}, data)
-	if err != nil {
+	if err = cmp.Or(err, checkDepth(doc)); err != nil {
 		return FolderMeta{}, err
 	}
 	var folder struct {

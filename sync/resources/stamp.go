@@ -6,6 +6,8 @@ import (
 	"maps"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"limpet/sync/api"
 )
 
@@ -138,17 +140,24 @@ func marshal(v any) []byte {
 }
 
 // cleanSpec leaves out the members of a dashboard that belong to one server's
-// database. Nothing else changes, not even the order.
-func cleanSpec(fields []field) json.RawMessage {
-	size := 2
+// database, and escapes in names that need none. Nothing else changes, not even the order. The rest
+// moves up in the text that was split.
+func cleanSpec(spec json.RawMessage, fields []field) json.RawMessage {
+	out := spec[:1]
 	for _, f := range fields {
-		size += len(f.name) + len(f.value) + len(`"":,`)
-	}
-	out := append(make([]byte, 0, size), '{')
-	for _, f := range fields {
-		if f.name != "uid" && f.name != "version" && f.name != "id" {
-			out = appendMember(out, f.name, f.value)
+		switch f.name {
+		case "uid", "version", "id":
+			continue
 		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		if name := f.text[:len(f.text)-len(f.value)]; bytes.IndexByte(name, '\\') < 0 {
+			out = append(out, f.text...)
+			continue
+		}
+		out, _ = jsontext.AppendQuote(out, f.name) // at most as long as it was
+		out = append(append(out, ':'), f.value...)
 	}
 	return append(out, '}')
 }

@@ -162,8 +162,8 @@ func (r *run) put(ctx context.Context, c *Change, o *Object) (Action, error) {
 	strict := !kind.SkipValidation && (!o.isDashboard() || strictly(ref.Version)) && !(c.Existing != nil && c.Existing.Hash == c.Hash)
 	stamp := r.stamp(c.Path, c.Hash, r.plan.FolderOf(kind.Group, kind.Kind, c.Path))
 
-	if o.strict {
-		ctx = api.WithStrictBody(ctx)
+	if o.strict && len(o.fields) == 0 && bytes.HasPrefix(o.spec, []byte{'{'}) {
+		ctx = api.WithStrictBody(ctx, api.StrictBody{Spec: len(o.spec)})
 	}
 	item, listed := r.plan.live[o.Identity()]
 	old := item.live()

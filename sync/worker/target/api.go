@@ -142,6 +142,10 @@ func (s *API) do(ctx context.Context, ref resources.Ref, c call) (answer []byte,
 		var body []byte
 		if c.body != nil {
 			body = c.body(version)
+			if strict, is := api.StrictBodyOf(ctx); is {
+				strict.Text = body
+				ctx = api.WithStrictBody(ctx, strict)
+			}
 		}
 		if c.method == http.MethodPost {
 			ref.Name = ""
