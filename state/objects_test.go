@@ -308,6 +308,28 @@ func TestStoredForm(t *testing.T) {
 	}
 }
 
+// TestTail: an object whose end was compressed before is the same object.
+func TestTail(t *testing.T) {
+	t.Parallel()
+	s := opened(t, Options{})
+	text := `{"metadata":{"resourceVersion":"0"}` + strings.Repeat(`,"spec":{"title":"cpu"}`, 1000)
+	for name, c := range map[string]struct {
+		data string
+		from int
+	}{
+		"large": {text, 35}, "all": {text, 0}, "nothing": {text, len(text)}, "small": {text[:100], 35}, "random": {incompressible(50_000), 9},
+	} {
+		tail, err := s.Tail([]byte(c.data), c.from)
+		must(t, err)
+		key := ObjectKey{"g/dashboards", "default", name}
+		_, err = s.Mutate(t.Context(), key, func(*Object, uint64) (Mutation, error) { return Mutation{Data: []byte(c.data), Tail: tail}, nil })
+		must(t, err)
+		if got, err := s.Object(t.Context(), key); err != nil || string(got.Data) != c.data {
+			t.Errorf("%s: read %d bytes of %d, %v", name, len(got.Data), len(c.data), err)
+		}
+	}
+}
+
 // TestWrongCompression is damage, though its checksum is right.
 func TestWrongCompression(t *testing.T) {
 	t.Parallel()
