@@ -189,7 +189,7 @@ func TestPowerCut(t *testing.T) {
 // once, so that damage shows later, when a record is read.
 func TestDamageIsRepairedAtWork(t *testing.T) {
 	suite.Full(t)
-	repo := testenv.Repo(t, 2, 320)
+	repo := testenv.Repo(t, 2, 1600)
 	url := testenv.Git(t, testenv.GitOptions{}).Serve("boards.git", repo.Dir)
 	i := newStandalone(t, repo, url)
 	i.stop(t, i.start(t))
@@ -197,11 +197,16 @@ func TestDamageIsRepairedAtWork(t *testing.T) {
 	if err != nil || len(data) <= 4<<20 {
 		t.Fatalf("%v; the state file has %d bytes only, so it is checked before it is opened", err, len(data))
 	}
-	for _, record := range []string{url, `"board-0100"`} {
-		if !bytes.Contains(data, []byte(record)) {
-			t.Fatalf("no %s in the state file", record)
+	data = bytes.ReplaceAll(data, []byte(url), bytes.Repeat([]byte("x"), len(url)))
+	frames, magic := 0, []byte{0x28, 0xb5, 0x2f, 0xfd} // zstd: RFC 8878, 3.1.1
+	for rest := data; bytes.Contains(rest, magic); frames++ {
+		rest = rest[bytes.Index(rest, magic)+len(magic):]
+		if frames%10 == 0 && len(rest) > 32 { // not only one: it may be of an older page
+			copy(rest, bytes.Repeat([]byte("x"), 32))
 		}
-		data = bytes.ReplaceAll(data, []byte(record), bytes.Repeat([]byte("x"), len(record)))
+	}
+	if frames < 1000 {
+		t.Fatalf("%d bodies in the state file", frames)
 	}
 	if err := os.WriteFile(i.state(), data, 0o600); err != nil {
 		t.Fatal(err)
