@@ -123,15 +123,16 @@ func (a *Activity) skipReason(uid string) string {
 	return a.skips[uid].reason
 }
 
-// Run releases memory once after a burst of work, because an agent waits most of its life and small
-// boards have little to spare, drops skipped jobs that are gone, and counts the history, until ctx
+// Run releases memory after the start and once after a burst of work, because an agent waits most of
+// its life and small boards have little to spare, drops skipped jobs that are gone, and counts the history, until ctx
 // ends. busy reports whether a job runs.
 func (a *Activity) Run(ctx context.Context, store *state.Store, queue *kube.Informer, busy func() bool, log *slog.Logger) error {
 	if err := a.Runs.Load(ctx, store, time.Now()); err != nil && ctx.Err() == nil {
 		log.Warn("read history", "err", err)
 	}
 	a.hub.Invalidate()
-	released := -1 // the number of jobs that had ended at the last release
+	releaseProgram() // the start does not come again
+	released := -1   // the number of jobs that had ended at the last release
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
 	for {

@@ -72,11 +72,16 @@ func DiskSpace(dir string) (free, size int64) {
 	return int64(s.Bavail) * int64(s.Bsize), int64(s.Blocks) * int64(s.Bsize)
 }
 
-// releaseMemory gives unused heap back to the system, and the pages of the program file that the
-// start and a burst of work have mapped: of 34 MiB an idle agent uses a few. The page cache keeps
-// what it has memory for, so that a later call maps its code again without a read from disk.
+// releaseMemory gives unused heap back to the system, and the program.
 func releaseMemory() {
 	debug.FreeOSMemory()
+	releaseProgram()
+}
+
+// releaseProgram gives the pages of the program file back that the start or a burst of work has
+// mapped: of 34 MiB an idle agent uses a few. The page cache keeps what it has memory for, so that
+// a later call maps its code again without a read from disk.
+func releaseProgram() {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {
 		return
