@@ -18,7 +18,8 @@ const maxAmended = 50
 // program has added, deleted or replaced files, two files have one UID, or no generation is there.
 func (d *Dir) Amend(last, commit, source string, written []File, removed []string) (p *Plan, ok bool, err error) {
 	p = &Plan{manifest: d.was, amends: true, Hidden: d.was.Hidden, here: new(listing)}
-	p.manifest.header.Commit = commit
+	p.manifest.Commit = commit
+	p.manifest.changed = map[string]entry{}
 	if d.was.list == "" || d.spare == nil || d.was.Commit != last || d.was.Source != source ||
 		strings.Contains(d.was.list, `"`+SHA256) || // what is in Git LFS may follow from more than changes
 		len(written)+len(removed)+len(d.spare.Stale) > maxAmended {
@@ -53,14 +54,31 @@ func (d *Dir) Amend(last, commit, source string, written []File, removed []strin
 		p.manifest.set(f.Path, entry{hash: f.Hash, size: f.Size, exec: f.Exec, uid: f.UID})
 	}
 	p.foreign = d.spare.Foreign
-	return p, p.manifest.list != "", d.addStale(p)
+	return p, p.manifest.Count > 0, d.addStale(p)
 }
 
 // hasUID reports whether another file has the UID of f.
 func (m *manifest) hasUID(f File) bool {
-	start, end := m.find(f.Path)
+	if f.UID == "" {
+		return false
+	}
+	for name, e := range m.changed {
+		if e.uid == f.UID && name != f.Path {
+			return true
+		}
+	}
 	text := string(appendText([]byte{','}, f.UID)) + ","
-	return f.UID != "" && (strings.Contains(m.list[:start], text) || strings.Contains(m.list[end:], text))
+	for rest := m.list; ; {
+		before, after, found := strings.Cut(rest, text)
+		if !found {
+			return false
+		}
+		name, _, err := parseRow(before[strings.LastIndexByte(before, '\n')+1:] + text + "0,0,0]")
+		if _, changed := m.changed[name]; err != nil || name != f.Path && !changed {
+			return true
+		}
+		rest = after
+	}
 }
 
 // addStale adds to a plan the files that stay and that the spare generation lacks.

@@ -32,9 +32,10 @@ const (
 // change of some files reads and writes their lines alone and copies the rest.
 type manifest struct {
 	header
-	list  string           // the lines of the files, until load has read them
-	files map[string]entry // by path, after load
-	noUID bool             // it is one of an earlier version, which says nothing of dashboards
+	list    string           // the lines of the files, until load has read them
+	changed map[string]entry // those that are others than in the list; a zero one is removed
+	files   map[string]entry // by path, after load
+	noUID   bool             // it is one of an earlier version, which says nothing of dashboards
 }
 
 type header struct {
@@ -75,6 +76,9 @@ func (m *manifest) get(name string) (e entry, has bool) {
 		e, has = m.files[name]
 		return e, has
 	}
+	if e, has = m.changed[name]; has {
+		return e, e.hash != ""
+	}
 	start, end := m.find(name)
 	if start == end {
 		return e, false
@@ -89,21 +93,14 @@ func (m *manifest) set(name string, e entry) {
 		m.files[name] = e
 		return
 	}
-	start, end := m.find(name)
-	before, after := m.list[:start], m.list[end:]
-	switch {
-	case start == end:
+	_, had := m.get(name)
+	switch has := e.hash != ""; {
+	case has && !had:
 		m.Count++
-		m.list += between + string(appendRow(nil, name, e))
-	case e.hash != "":
-		m.list = before + string(appendRow(nil, name, e)) + after
-	case after == "":
+	case had && !has:
 		m.Count--
-		m.list = strings.TrimSuffix(before, between)
-	default:
-		m.Count--
-		m.list = before + after[len(between):]
 	}
+	m.changed[name] = e
 }
 
 // find returns where the line of a file is in the list; an empty range is nowhere.
@@ -134,25 +131,103 @@ func (m *manifest) load() error {
 		}
 		m.files[name] = e
 	}
-	m.list = ""
+	for name, e := range m.changed {
+		if m.files[name] = e; e.hash == "" {
+			delete(m.files, name)
+		}
+	}
+	m.list, m.changed = "", nil
 	return nil
 }
 
-func (m *manifest) encode() []byte {
-	head, err := json.MarshalIndent(m.header, "", " ")
+// encode returns a reader of the text.
+func (m *manifest) encode() io.Reader {
+	parts := m.lines()
+	if m.list == "" {
+		parts = []string{rowsOf(m.files)}
+	}
+	text := []io.Reader{strings.NewReader(frame(m.header))}
+	for _, part := range append(parts, ends) {
+		text = append(text, strings.NewReader(part))
+	}
+	return io.MultiReader(text...)
+}
+
+// frame returns what stands before the rows.
+func frame(head any) string {
+	text, err := json.MarshalIndent(head, "", " ")
 	if err != nil {
 		panic("sink: internal error: " + err.Error()) // text and numbers
 	}
-	out := append(bytes.TrimSuffix(head, []byte("\n}")), ",\n "+rows...)
-	out = slices.Grow(out, len(m.list)+len(ends)+200*len(m.files))
-	out = append(out, m.list...)
-	for i, name := range slices.Sorted(maps.Keys(m.files)) {
+	return string(bytes.TrimSuffix(text, []byte("\n}"))) + ",\n " + rows
+}
+
+// unframe reads what stands before the rows, and returns these. framed is false for a text of an
+// earlier version.
+func unframe(text string, head any) (list string, framed bool, err error) {
+	before, list, framed := strings.Cut(text, rows)
+	if !framed {
+		return "", false, nil
+	}
+	before = strings.TrimSuffix(strings.TrimRight(before, " \n"), ",") + "}"
+	if err := json.Unmarshal([]byte(before), head); err != nil {
+		return "", true, err
+	}
+	list, whole := strings.CutSuffix(list, ends)
+	if !whole {
+		return "", true, io.ErrUnexpectedEOF
+	}
+	return list, true, nil
+}
+
+func rowsOf(files map[string]entry) string {
+	out := make([]byte, 0, 200*len(files))
+	for i, name := range slices.Sorted(maps.Keys(files)) {
 		if i > 0 {
 			out = append(out, between...)
 		}
-		out = appendRow(out, name, m.files[name])
+		out = appendRow(out, name, files[name])
 	}
-	return append(out, ends...)
+	return string(out)
+}
+
+// lines returns the parts of the list with what has changed.
+func (m *manifest) lines() (parts []string) {
+	type line struct {
+		start, end int
+		row        string
+	}
+	var there, added []line
+	for _, name := range slices.Sorted(maps.Keys(m.changed)) {
+		var l line
+		if e := m.changed[name]; e.hash != "" {
+			l.row = string(appendRow(nil, name, e)) + between
+		}
+		if l.start, l.end = m.find(name); l.start < l.end {
+			there = append(there, l)
+		} else {
+			added = append(added, l)
+		}
+	}
+	slices.SortFunc(there, func(a, b line) int { return a.start - b.start })
+	at := 0
+	for _, l := range there {
+		parts = append(parts, m.list[at:l.start], l.row)
+		at = min(l.end+len(between), len(m.list))
+	}
+	if at < len(m.list) {
+		parts = append(parts, m.list[at:], between)
+	}
+	for _, l := range added {
+		parts = append(parts, l.row)
+	}
+	for i, part := range slices.Backward(parts) {
+		if part != "" {
+			parts[i] = strings.TrimSuffix(part, between)
+			break
+		}
+	}
+	return parts
 }
 
 func appendRow(out []byte, name string, e entry) []byte {
@@ -201,24 +276,19 @@ func readManifest(dir *os.Root) (*manifest, error) {
 }
 
 func parseManifest(text string) (*manifest, error) {
-	head, list, flat := strings.Cut(text, rows)
-	if !flat {
+	m := &manifest{files: map[string]entry{}}
+	var framed bool
+	var err error
+	m.list, framed, err = unframe(text, &m.header)
+	switch {
+	case !framed:
 		return parseEarlier([]byte(text))
-	}
-	var m manifest
-	head = strings.TrimSuffix(strings.TrimRight(head, " \n"), ",") + "}"
-	if err := json.Unmarshal([]byte(head), &m.header); err != nil {
+	case err != nil:
 		return nil, err
-	}
-	if m.Version != manifestVersion {
+	case m.Version != manifestVersion:
 		return nil, unknownVersion(m.Version)
 	}
-	var whole bool
-	if m.list, whole = strings.CutSuffix(list, ends); !whole {
-		return nil, io.ErrUnexpectedEOF
-	}
-	m.files = map[string]entry{}
-	return &m, nil
+	return m, nil
 }
 
 // parseRow reads a file of a manifest. One whose names need no escapes is cut at its commas.

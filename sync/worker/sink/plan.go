@@ -190,5 +190,6 @@ func (p *Plan) Foreign() string {
 
 // same reports whether two manifests say the same.
 func (m *manifest) same(other *manifest) bool {
-	return m.header == other.header && m.list == other.list && maps.Equal(m.files, other.files)
+	return m.header == other.header && m.list == other.list &&
+		maps.Equal(m.changed, other.changed) && maps.Equal(m.files, other.files)
 }

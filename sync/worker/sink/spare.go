@@ -1,18 +1,15 @@
 package sink
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
-	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
 	"path"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -33,8 +30,8 @@ type spare struct {
 	Shown   uint64           `json:"shown"`   // inode of the directory that it belongs to
 	Stale   []string         `json:"stale"`   // files that are others in the shown one, or are in one of both
 	Foreign []string         `json:"foreign"` // files of other writers
-	Dirs    map[string]stamp `json:"dirs"`    // its directories
-	Seen    map[string]stamp `json:"seen"`    // those of the shown one
+	Dirs    map[string]stamp `json:"-"`       // its directories; rows of the file
+	Seen    map[string]stamp `json:"-"`       // those of the shown one
 }
 
 const (
@@ -63,7 +60,7 @@ func (d *Dir) stat(name string) (inode, error) {
 func (d *Dir) findSpare(name string) *spare {
 	data, err := d.parent.ReadFile(path.Join(name, sparePath))
 	s := &spare{name: name}
-	if err != nil || d.spare != nil || d.old == nil || json.Unmarshal(data, s) != nil {
+	if err != nil || d.spare != nil || d.old == nil || s.decode(string(data)) != nil {
 		return nil
 	}
 	shown, err := d.stat(d.base)
@@ -71,6 +68,38 @@ func (d *Dir) findSpare(name string) *spare {
 		return nil
 	}
 	return s
+}
+
+// encode returns the text of the file. Its rows are those of a manifest, and look like executable
+// files for the directories of the shown one.
+func (s *spare) encode() string {
+	var list []byte
+	for shown, dirs := range map[bool]map[string]stamp{false: s.Dirs, true: s.Seen} {
+		for name, at := range dirs {
+			list = append(appendRow(list, name, entry{exec: shown, at: at}), between...)
+		}
+	}
+	return frame(s) + strings.TrimSuffix(string(list), between) + ends
+}
+
+func (s *spare) decode(text string) error {
+	list, framed, err := unframe(text, s)
+	if err != nil || !framed {
+		return cmp.Or(err, io.ErrUnexpectedEOF)
+	}
+	s.Dirs, s.Seen = map[string]stamp{}, map[string]stamp{}
+	for row := range strings.SplitSeq(list, between) {
+		name, e, err := parseRow(row)
+		if err != nil {
+			return err
+		}
+		if e.exec {
+			s.Seen[name] = e.at
+		} else {
+			s.Dirs[name] = e.at
+		}
+	}
+	return nil
 }
 
 // level makes the spare generation equal to the shown one, but for what the plan changes. It returns
@@ -81,8 +110,10 @@ func (d *Dir) level(dirs *dirSet, p *Plan) (linked []string, err error) {
 	if err := d.parent.Remove(path.Join(s.name, sparePath)); err != nil {
 		return nil, err
 	}
-	if _, same := d.unchanged(s.name, s.Dirs); !same {
-		return nil, fmt.Errorf("directory %s was changed by another program", s.name)
+	if !p.amends { // which has just looked
+		if _, same := d.unchanged(s.name, s.Dirs); !same {
+			return nil, fmt.Errorf("directory %s was changed by another program", s.name)
+		}
 	}
 	gone := map[string]bool{manifestPath: true, execPath: true}
 	for _, name := range slices.Concat(s.Stale, s.Foreign, p.changes()) {
@@ -114,11 +145,13 @@ func (d *Dir) keep(former string, p *Plan) (bool, error) {
 	root := shown.stamp
 	root.MTime = s.Seen["."].MTime // the exchange has changed the other time, and another program may have been quick
 	s.Seen["."] = root
+	known := make(map[string]stamp, len(p.here.dirs))
 	for name, was := range p.here.dirs {
 		dir, err := d.stat(path.Join(former, name))
 		if err != nil || dir.MTime != was.MTime || dir.mode != shown.mode || dir.uid != shown.uid || dir.gid != shown.gid {
 			return false, err
 		}
+		known[name] = dir.stamp
 	}
 	dirs := &dirSet{root: d.parent, top: former, made: map[string]bool{former: true}}
 	for _, name := range s.Stale {
@@ -126,34 +159,39 @@ func (d *Dir) keep(former string, p *Plan) (bool, error) {
 			return false, err
 		}
 	}
-	if s.Dirs, err = d.stamps(former, p.here.dirs, dirs); err != nil {
+	if s.Dirs, err = d.stamps(former, known, dirs); err != nil {
 		return false, err
 	}
-	data, err := json.Marshal(s)
-	if err != nil || bytes.Contains(data, []byte(`\ufffd`)) { // a name that JSON cannot hold
-		return false, err
+	text := s.encode()
+	if strings.Contains(text, `\ufffd`) { // a name that JSON cannot hold
+		return false, nil
 	}
 	d.step("keep")
 	d.spare = s
-	return true, d.parent.WriteFile(path.Join(former, sparePath), data, fileMode)
+	return true, d.parent.WriteFile(path.Join(former, sparePath), []byte(text), fileMode)
 }
 
-// stamps returns what the disk says of those of some directories that are below top, and of those
-// that were made there.
-func (d *Dir) stamps(top string, some map[string]inode, made *dirSet) (map[string]stamp, error) {
-	out := map[string]stamp{}
-	names := slices.Collect(maps.Keys(some))
-	for dir := range made.made {
-		names = append(names, cmp.Or(strings.TrimPrefix(strings.TrimPrefix(dir, top), "/"), "."))
+// stamps returns what the disk says of the directories below top: those that are known, with what
+// was changed.
+func (d *Dir) stamps(top string, known map[string]stamp, changed *dirSet) (map[string]stamp, error) {
+	out := maps.Clone(known)
+	if out == nil {
+		out = map[string]stamp{}
 	}
-	for _, name := range names {
-		found, err := d.stat(path.Join(top, name))
+	for dir, there := range changed.made {
+		name := cmp.Or(strings.TrimPrefix(strings.TrimPrefix(dir, top), "/"), ".")
 		switch {
-		case err == nil && found.mode&unix.S_IFMT == unix.S_IFDIR && name != manifestDir:
-			out[name] = found.stamp
-		case err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR):
+		case name == manifestDir:
+			continue
+		case !there:
+			delete(out, name)
+			continue
+		}
+		found, err := d.stat(dir)
+		if err != nil {
 			return nil, err
 		}
+		out[name] = found.stamp
 	}
 	return out, nil
 }

@@ -1,7 +1,6 @@
 package sink
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -58,7 +57,7 @@ func (d *Dir) Write(ctx context.Context, p *Plan, read func(context.Context, Fil
 func (d *Dir) writeManifest(m *manifest) error {
 	dirs := &dirSet{root: d.old, top: ".", made: map[string]bool{manifestDir: true}}
 	temporary := manifestPath + "." + unique()
-	_, err := dirs.write(temporary, bytes.NewReader(m.encode()), fileMode)
+	_, err := dirs.write(temporary, m.encode(), fileMode)
 	if err == nil {
 		err = d.old.Rename(temporary, manifestPath)
 	}
@@ -173,7 +172,7 @@ func (d *Dir) fill(
 	if err := d.stamp(p, stage, linked, written); err != nil {
 		return stage, err
 	}
-	if _, err := dirs.write(path.Join(stage, manifestPath), bytes.NewReader(p.manifest.encode()), fileMode); err != nil {
+	if _, err := dirs.write(path.Join(stage, manifestPath), p.manifest.encode(), fileMode); err != nil {
 		return stage, err
 	}
 	if d.Exec {
@@ -185,11 +184,11 @@ func (d *Dir) fill(
 	if err := dirs.sync(); err != nil {
 		return stage, err
 	}
-	var some map[string]inode
-	if p.here != nil {
-		some = p.here.dirs
+	var known map[string]stamp
+	if d.spare != nil && d.spare.name == stage {
+		known = d.spare.Dirs
 	}
-	p.seen, err = d.stamps(stage, some, dirs)
+	p.seen, err = d.stamps(stage, known, dirs)
 	return stage, err
 }
 
@@ -295,9 +294,9 @@ func mountHint(err error) error {
 // dirSet creates and changes directories and records them. It is safe for concurrent use.
 type dirSet struct {
 	root *os.Root
-	top  string     // all are in it
-	mu   sync.Mutex // guards made, and the creation of directories
-	made map[string]bool
+	top  string          // all are in it
+	mu   sync.Mutex      // guards made, and the creation of directories
+	made map[string]bool // false = removed
 }
 
 func (s *dirSet) make(dir string) error {
@@ -331,7 +330,7 @@ func (s *dirSet) remove(name string) error {
 		if s.root.Remove(dir) != nil {
 			return nil
 		}
-		delete(s.made, dir)
+		s.made[dir] = false
 		s.made[path.Dir(dir)] = true
 	}
 	return err
@@ -367,7 +366,7 @@ const backdated = 3 * time.Second
 // sync syncs the directories, the deepest first. It has them look older than they are: a change that
 // follows at once has another time then.
 func (s *dirSet) sync() error {
-	dirs := slices.Collect(maps.Keys(s.made))
+	dirs := slices.DeleteFunc(slices.Collect(maps.Keys(s.made)), func(dir string) bool { return !s.made[dir] })
 	slices.SortFunc(dirs, func(a, b string) int {
 		return cmp.Or(strings.Count(b, "/")-strings.Count(a, "/"), strings.Compare(a, b))
 	})
