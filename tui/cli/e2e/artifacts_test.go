@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,6 +21,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"limpet/sync/api"
 	"limpet/sync/source"
@@ -290,69 +292,158 @@ func TestHelm(t *testing.T) {
 	}
 }
 
+// chartServer is a Helm repository with a chart that the real helm packs.
+type chartServer struct{ url, program, dir string }
+
+func newChartServer(t *testing.T) *chartServer {
+	t.Helper()
+	s := &chartServer{program: testenv.Tool(t, "helm", "helm.sh/helm/v3/cmd/helm"), dir: t.TempDir()}
+	server := httptest.NewServer(http.FileServer(http.Dir(filepath.Join(s.dir, "published"))))
+	t.Cleanup(server.Close)
+	s.url = server.URL
+	s.helm(t, "create", "demo")
+	return s
+}
+
+func (s *chartServer) helm(t *testing.T, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), s.program, args...)
+	cmd.Dir, cmd.Env = s.dir, append(os.Environ(), "HOME="+s.dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("helm %q: %v\n%s", args, err, out)
+	}
+}
+
+// publish publishes a version of the chart.
+func (s *chartServer) publish(t *testing.T, n int) (version string) {
+	t.Helper()
+	version = fmt.Sprintf("1.0.%d", n)
+	s.helm(t, "package", "demo", "--version", version, "-d", "published")
+	s.helm(t, "repo", "index", "published")
+	return version
+}
+
+// helmSite is an agent that follows the index and the chart of a chartServer.
+type helmSite struct {
+	*home
+	artifacts, client string
+	agent             *daemon
+}
+
+func newHelmSite(t *testing.T, from *chartServer) *helmSite {
+	t.Helper()
+	s := &helmSite{home: newHome(t), artifacts: freeAddress(t), client: testenv.FluxClient(t)}
+	s.file(t, "site/source.yaml", fmt.Sprintf(`apiVersion: source.toolkit.fluxcd.io/v1
+kind: HelmRepository
+metadata: {name: charts, namespace: default}
+spec: {interval: 1h, url: %q}
+---
+`, from.url)+fmt.Sprintf(chartObject, "demo", "demo", "HelmRepository", "charts", "[]"))
+	return s
+}
+
+func (s *helmSite) start(t *testing.T) {
+	t.Helper()
+	s.agent = s.daemon(t, "--artifact-listen", s.artifacts, "--manifests", filepath.Join(s.dir, "site"))
+}
+
+// look has the index looked at, which wakes the chart, and does not wait for it.
+func (s *helmSite) look(t *testing.T) {
+	t.Helper()
+	s.must(t, 0, "source", "reconcile", "helmrepository/charts", "-n", "default")
+}
+
+// served returns a source, and whether Flux takes what is served of it.
+func (s *helmSite) served(t *testing.T, kind schema.GroupVersionResource, name string) (of source.Source, served bool) {
+	t.Helper()
+	u, err := embeddedWorkload(t, s.home).client.Resource(kind).Namespace("default").Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		return of, false
+	}
+	if of = source.FromObject(u); of.Artifact == nil {
+		return of, false
+	}
+	if kind == api.HelmCharts {
+		return of, exec.CommandContext(t.Context(), s.client, of.Artifact.URL, of.Artifact.Digest, t.TempDir()).Run() == nil
+	}
+	return of, fmt.Sprintf("sha256:%x", sha256.Sum256(httpBody(t, of.Artifact.URL))) == of.Artifact.Digest
+}
+
+// follows waits until the index and a version of the chart are served, and looks at what is left
+// beside them.
+func (s *helmSite) follows(t *testing.T, version string) {
+	t.Helper()
+	until(t, version+" is served", func() bool {
+		index, whole := s.served(t, api.HelmRepositories, "charts")
+		if !whole || index.State != source.Ready || index.Waiting {
+			return false
+		}
+		of, served := s.served(t, api.HelmCharts, "demo")
+		return served && of.State == source.Ready && of.Artifact.Revision == version
+	})
+	if left, _ := filepath.Glob(filepath.Join(s.dir, "state", "layers", "*")); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+}
+
 // TestHelmKilled: whenever the process is killed on the way to a new version of a chart, the one before
 // or the new one is served after the start, whole, and the new one follows.
 func TestHelmKilled(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
-	program, client, h := testenv.Tool(t, "helm", "helm.sh/helm/v3/cmd/helm"), testenv.FluxClient(t), newHome(t)
-	dir := t.TempDir()
-	published := filepath.Join(dir, "published")
-	helm := func(args ...string) {
-		t.Helper()
-		cmd := exec.CommandContext(t.Context(), program, args...)
-		cmd.Dir, cmd.Env = dir, append(os.Environ(), "HOME="+dir)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("helm %q: %v\n%s", args, err, out)
-		}
-	}
-	helm("create", "demo")
-	version := func(n int) string {
-		v := fmt.Sprintf("1.0.%d", n)
-		helm("package", "demo", "--version", v, "-d", published)
-		helm("repo", "index", published)
-		return v
-	}
-	server := httptest.NewServer(http.FileServer(http.Dir(published)))
-	t.Cleanup(server.Close)
-	listen, last := freeAddress(t), version(0)
-	chart := func() (of source.Source, served bool) {
-		u, err := embeddedWorkload(t, h).client.Resource(api.HelmCharts).Namespace("default").Get(t.Context(), "demo", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if of = source.FromObject(u); of.Artifact == nil {
-			return of, false
-		}
-		return of, exec.CommandContext(t.Context(), client, of.Artifact.URL, of.Artifact.Digest, t.TempDir()).Run() == nil
-	}
-	follows := func(v string) {
-		until(t, v+" is served", func() bool {
-			of, served := chart()
-			return served && of.State == source.Ready && of.Artifact.Revision == v
-		})
-	}
-	d := h.daemon(t, "--artifact-listen", listen)
-	h.must(t, 0, "source", "create", "charts", "--kind", "helmrepository", "--url", server.URL, "--interval", "1h", "-n", "default")
-	h.must(t, 0, "source", "create", "demo", "--kind", "helmchart", "--chart", "demo", "--source", "helmrepository/charts", "--interval", "1h", "-n", "default")
-	follows(last)
+	charts := newChartServer(t)
+	s, last := newHelmSite(t, charts), charts.publish(t, 0)
+	s.start(t)
+	s.follows(t, last)
 	draw := rand.New(rand.NewPCG(suite.Seed(t), 13))
 	for n := range suite.Count(5, 60) {
-		next := version(n + 1)
-		h.must(t, 0, "source", "reconcile", "helmrepository/charts", "-n", "default")
-		kill := time.AfterFunc(time.Duration(draw.IntN(300))*time.Millisecond, func() { _ = d.cmd.Process.Kill() })
-		<-d.done
+		next := charts.publish(t, n+1)
+		s.look(t)
+		kill := time.AfterFunc(time.Duration(draw.IntN(300))*time.Millisecond, func() { _ = s.agent.cmd.Process.Kill() })
+		<-s.agent.done
 		kill.Stop()
-		d = h.daemon(t, "--artifact-listen", listen)
-		if of, served := chart(); !served || of.Artifact.Revision != last && of.Artifact.Revision != next {
+		s.start(t)
+		if of, served := s.served(t, api.HelmCharts, "demo"); !served || of.Artifact.Revision != last && of.Artifact.Revision != next {
 			t.Fatalf("after kill %d: served %v, %+v", n, served, of)
 		}
-		h.must(t, 0, "source", "reconcile", "helmrepository/charts", "-n", "default")
-		follows(next)
+		s.look(t)
+		s.follows(t, next)
 		last = next
 	}
-	d.stop(t)
-	if check := h.must(t, 0, "store", "check"); !strings.Contains(check.out, " 0 problems") {
-		t.Errorf("store check: %s", check.out)
+	s.agent.stop(t)
+	s.sound(t)
+}
+
+// TestHelmPowerCut cuts the power within the transactions of an agent that follows an index and a
+// chart of it: what its own index of artifacts names is served, or made anew, and the newest follows.
+func TestHelmPowerCut(t *testing.T) {
+	suite.Full(t)
+	t.Parallel()
+	charts := newChartServer(t)
+	s := newHelmSite(t, charts)
+	var last string
+	cuts := s.cutPower(t, suite.Count(3, 40), func() {
+		last = charts.publish(t, 0)
+		s.start(t)
+		s.follows(t, last)
+		for n := range suite.Count(3, 7) {
+			last = charts.publish(t, n+1)
+			s.look(t)
+			s.follows(t, last)
+		}
+		s.agent.stop(t)
+	})
+	files := os.DirFS(filepath.Join(s.dir, "state", "artifacts"))
+	for _, cut := range cuts {
+		next := newHelmSite(t, charts)
+		cut.restore(t, next.home)
+		if err := os.CopyFS(filepath.Join(next.dir, "state", "artifacts"), files); err != nil {
+			t.Fatal(err)
+		}
+		next.start(t)
+		next.look(t)
+		next.follows(t, last)
+		next.agent.stop(t)
+		next.sound(t)
 	}
 }

@@ -264,9 +264,7 @@ func (m *crashAgent) verify() {
 	m.verifyResumed()
 	m.verifyClaims()
 	m.verifyFiles()
-	if check := m.must(m.t, 0, "store", "check"); !strings.Contains(check.out, " 0 problems") {
-		m.t.Errorf("store check: %s", check.out)
-	}
+	m.sound(m.t)
 }
 
 // verifyOnce: each job has one record and one HistoricJob, and the queue is empty.

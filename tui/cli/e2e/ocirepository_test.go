@@ -26,7 +26,6 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/source"
 	"limpet/sync/testenv"
-	"limpet/sync/testenv/powercut"
 	"limpet/sync/testenv/suite"
 )
 
@@ -225,9 +224,7 @@ func TestOCIRepositoryKilled(t *testing.T) {
 		t.Error("no download went on where one was killed")
 	}
 	s.agent.stop(t)
-	if check := s.must(t, 0, "store", "check"); !strings.Contains(check.out, " 0 problems") {
-		t.Errorf("store check: %s", check.out)
-	}
+	s.sound(t)
 }
 
 // TestOCIRepositoryPowerCut cuts the power within the transactions of an agent that follows a
@@ -235,64 +232,33 @@ func TestOCIRepositoryKilled(t *testing.T) {
 func TestOCIRepositoryPowerCut(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
-	program, err := failpointBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
 	r := newRealRegistry(t)
-	s, journal := newOCISite(t, r.address), t.TempDir()
-	plain := s.env
-	s.program, s.env = program, append(plain[:len(plain):len(plain)], "LIMPET_STATE_JOURNAL="+journal)
+	s := newOCISite(t, r.address)
 	var last string
-	for n := range suite.Count(4, 8) {
-		last = "latest@" + r.push("site", "latest", map[string][]byte{"a": noise(n, 100_000)})
-		if n == 0 {
-			s.start(t)
-		} else {
-			s.look(t)
-		}
-		s.follows(t, last)
-	}
-	s.agent.stop(t)
-	s.program, s.env = "", plain
-	all, err := powercut.Read(journal)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := os.ReadFile(s.state() + ".key")
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := os.DirFS(filepath.Join(filepath.Dir(s.state()), "artifacts"))
-	draw := rand.New(rand.NewPCG(suite.Seed(t), 11))
-	picks := powercut.Draw(draw, all, suite.Count(3, 40))
-	var before []byte
-	for at, tx := range all {
-		if at > 0 && tx.Inode != all[at-1].Inode {
-			before = nil
-		}
-		after := tx.After(before)
-		if picks[at] {
-			image := after
-			if before != nil {
-				image, _ = powercut.Tear(draw, before, after)
+	cuts := s.cutPower(t, suite.Count(3, 40), func() {
+		for n := range suite.Count(4, 8) {
+			last = "latest@" + r.push("site", "latest", map[string][]byte{"a": noise(n, 100_000)})
+			if n == 0 {
+				s.start(t)
+			} else {
+				s.look(t)
 			}
-			next := newOCISite(t, r.address)
-			next.file(t, "state/limpet.db", string(image))
-			next.file(t, "state/limpet.db.owner", `{"pid":1}`)
-			next.file(t, "state/limpet.db.key", string(key))
-			if err := os.CopyFS(filepath.Join(next.dir, "state", "artifacts"), files); err != nil {
-				t.Fatal(err)
-			}
-			next.start(t)
-			next.look(t)
-			next.follows(t, last)
-			next.agent.stop(t)
-			if check := next.must(t, 0, "store", "check"); !strings.Contains(check.out, " 0 problems") {
-				t.Errorf("cut at %d: %s", at, check.out)
-			}
+			s.follows(t, last)
 		}
-		before = after
+		s.agent.stop(t)
+	})
+	files := os.DirFS(filepath.Join(s.dir, "state", "artifacts"))
+	for _, cut := range cuts {
+		next := newOCISite(t, r.address)
+		cut.restore(t, next.home)
+		if err := os.CopyFS(filepath.Join(next.dir, "state", "artifacts"), files); err != nil {
+			t.Fatal(err)
+		}
+		next.start(t)
+		next.look(t)
+		next.follows(t, last)
+		next.agent.stop(t)
+		next.sound(t)
 	}
 }
 

@@ -65,23 +65,81 @@ func (i *standalone) stop(t *testing.T, d *daemon) {
 }
 
 // restartFrom starts a new home with a damaged state file and checks what every start must achieve.
-func (i *standalone) restartFrom(t *testing.T, image, key []byte, url string) *standalone {
+func (i *standalone) restartFrom(t *testing.T, c cut, url string) *standalone {
 	t.Helper()
 	next := newStandalone(t, i.repo, url)
-	next.file(t, "state/limpet.db", string(image))
-	next.file(t, "state/limpet.db.owner", `{"pid":1}`)
-	if key != nil {
-		next.file(t, "state/limpet.db.key", string(key))
-	}
+	c.restore(t, next.home)
 	next.stop(t, next.start(t))
 	boardsMatch(t, next.home, "default", "boards", i.repo)
-	if check := next.must(t, 0, "store", "check"); !strings.Contains(check.out, " 0 problems") {
-		t.Errorf("store check: %s", check.out)
-	}
+	next.sound(t)
 	if left, err := filepath.Glob(next.state() + ".*ing"); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %q %v", left, err)
 	}
 	return next
+}
+
+// cut is what a power cut may leave of a state file.
+type cut struct {
+	at         int // transaction
+	image, key []byte
+}
+
+// cutPower lets work run with agents of this home that keep a journal, and returns what power cuts
+// within their transactions may leave.
+func (h *home) cutPower(t *testing.T, count int, work func()) (cuts []cut) {
+	t.Helper()
+	draw, journal := rand.New(rand.NewPCG(suite.Seed(t), 23)), t.TempDir()
+	program, err := failpointBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := h.env
+	h.program, h.env = program, append(plain[:len(plain):len(plain)], "LIMPET_STATE_JOURNAL="+journal)
+	work()
+	h.program, h.env = "", plain
+	all, err := powercut.Read(journal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := os.ReadFile(h.state() + ".key")
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	picks := powercut.Draw(draw, all, count)
+	var before []byte
+	for at, tx := range all {
+		if at > 0 && tx.Inode != all[at-1].Inode {
+			before = nil
+		}
+		after := tx.After(before)
+		if image := after; picks[at] {
+			if before != nil {
+				image, _ = powercut.Tear(draw, before, after)
+			}
+			cuts = append(cuts, cut{at, image, key})
+		}
+		before = after
+	}
+	return cuts
+}
+
+// restore puts it into a new home.
+func (c cut) restore(t *testing.T, h *home) {
+	t.Helper()
+	t.Logf("cut at %d", c.at)
+	h.file(t, "state/limpet.db", string(c.image))
+	h.file(t, "state/limpet.db.owner", `{"pid":1}`)
+	if c.key != nil {
+		h.file(t, "state/limpet.db.key", string(c.key))
+	}
+}
+
+// sound checks the state file.
+func (h *home) sound(t *testing.T) {
+	t.Helper()
+	if check := h.must(t, 0, "store", "check"); !strings.Contains(check.out, " 0 problems") {
+		t.Errorf("store check: %s", check.out)
+	}
 }
 
 // contents are the UIDs of the queued and the ended jobs of a state file.
@@ -119,69 +177,41 @@ func contentsOf(t *testing.T, path string) contents {
 func TestPowerCut(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
-	first := suite.Seed(t)
-	rng := rand.New(rand.NewPCG(first, 23))
-	program, err := failpointBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
 	repo := testenv.Repo(t, 3, large)
 	url := testenv.Git(t, testenv.GitOptions{}).Serve("boards.git", repo.Dir)
-	i, journal := newStandalone(t, repo, url), t.TempDir()
-	i.program, i.env = program, append(i.env, "LIMPET_STATE_JOURNAL="+journal)
-	d := i.start(t)
-	for round := range 3 {
-		repo.Edit(t, repo.Dashboards()[round].Path, repo.Dashboards()[round+9].Path)
-		i.must(t, 0, "delete", "dashboard", repo.Dashboards()[20+round].UID, "-n", "default")
+	i := newStandalone(t, repo, url)
+	cuts := i.cutPower(t, suite.Count(2, 40), func() {
+		d := i.start(t)
+		for round := range 3 {
+			repo.Edit(t, repo.Dashboards()[round].Path, repo.Dashboards()[round+9].Path)
+			i.must(t, 0, "delete", "dashboard", repo.Dashboards()[20+round].UID, "-n", "default")
+			i.pull(t)
+		}
+		i.must(t, 0, "store", "compact")
 		i.pull(t)
-	}
-	i.must(t, 0, "store", "compact")
-	i.pull(t)
-	i.stop(t, d)
-	all, err := powercut.Read(journal)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := os.ReadFile(i.state() + ".key")
-	if err != nil && !os.IsNotExist(err) {
-		t.Fatal(err)
-	}
-	picks := powercut.Draw(rng, all, suite.Count(2, 40))
-	var before []byte
-	jobs, ended := 0, 0
-	for at, tx := range all {
-		if at > 0 && tx.Inode != all[at-1].Inode {
-			before = nil
+		i.stop(t, d)
+	})
+	for _, cut := range cuts {
+		probe := filepath.Join(t.TempDir(), "limpet.db")
+		if err := os.WriteFile(probe, cut.image, 0o600); err != nil {
+			t.Fatal(err)
 		}
-		after := tx.After(before)
-		if picks[at] {
-			image := after
-			if before != nil {
-				image, _ = powercut.Tear(rng, before, after)
+		was := contentsOf(t, probe)
+		now := i.restartFrom(t, cut, url)
+		records := map[string]int{}
+		for _, r := range now.history(t) {
+			records[r.UID]++
+			if r.State != "success" {
+				t.Errorf("cut at %d: job %s ended as %s: %s", cut.at, r.Name, r.State, r.Message)
 			}
-			probe := filepath.Join(t.TempDir(), "limpet.db")
-			if err := os.WriteFile(probe, image, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			was := contentsOf(t, probe)
-			now := i.restartFrom(t, image, key, url)
-			records := map[string]int{}
-			for _, r := range now.history(t) {
-				records[r.UID]++
-				if r.State != "success" {
-					t.Errorf("cut at %d, seed %d: job %s ended as %s: %s", at, first, r.Name, r.State, r.Message)
+		}
+		for _, uids := range []map[string]bool{was.jobs, was.ended} {
+			for uid := range uids {
+				if records[uid] != 1 {
+					t.Errorf("cut at %d: job %s has %d records", cut.at, uid, records[uid])
 				}
 			}
-			for _, uids := range []map[string]bool{was.jobs, was.ended} {
-				for uid := range uids {
-					if records[uid] != 1 {
-						t.Errorf("cut at %d, seed %d: job %s has %d records", at, first, uid, records[uid])
-					}
-				}
-			}
-			jobs, ended = jobs+len(was.jobs), ended+len(was.ended)
 		}
-		before = after
 	}
 }
 
