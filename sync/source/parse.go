@@ -83,8 +83,8 @@ func setState(s *Source, u *unstructured.Unstructured, status map[string]any) {
 	is := func(kind, value string) bool { return member(all[kind], "status") == value }
 	from := "Ready"
 	switch {
-	case s.Ref == refStatic:
-		s.State, s.Message, s.Behind = Ready, "it is static: its charts read it", false
+	case s.Ref == refStatic && len(all) == 0:
+		s.State, s.Message, s.Behind, s.Interval = Ready, "it is static: its charts read it", false, 0
 		return
 	case s.Behind && seen <= 0:
 		s.State = Pending
@@ -178,23 +178,30 @@ func includes(spec, status map[string]any) (out []Include) {
 	return out
 }
 
-// CleanURL returns a URL without user, password and tokens. The user name of ssh is no secret and
-// stays.
+// CleanURL returns a URL, or a host with a path, without user, password and tokens. The user name
+// of ssh is no secret and stays.
 func CleanURL(raw string) string {
-	if u, err := url.Parse(raw); err == nil {
+	const host = "//"
+	at := raw
+	if !strings.Contains(raw, "://") {
+		at = host + raw
+	}
+	if u, err := url.Parse(at); err == nil {
 		if _, secret := u.User.Password(); secret || u.Scheme != "ssh" {
 			u.User = nil
 		}
-		raw = u.String()
+		raw = strings.TrimPrefix(u.String(), host)
 	}
 	return short(raw)
 }
 
-// Redacted returns the object with a clean URL. It may modify u.
+// Redacted returns the object with clean addresses. It may modify u.
 func Redacted(u *unstructured.Unstructured) map[string]any {
 	spec := object(u.Object, "spec")
-	if raw := member(spec, "url"); raw != "" && strings.ContainsAny(raw, "@?") {
-		spec["url"] = CleanURL(raw)
+	for _, name := range []string{"url", "endpoint"} {
+		if raw := member(spec, name); strings.ContainsAny(raw, "@?") {
+			spec[name] = CleanURL(raw)
+		}
 	}
 	return u.Object
 }

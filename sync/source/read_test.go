@@ -176,6 +176,7 @@ func TestCleanURL(t *testing.T) {
 	for in, want := range map[string]string{
 		"ssh://git@host:22/a.git": "ssh://git@host:22/a.git", "SSH://ann@host/a": "ssh://ann@host/a", "ssh://host/a": "ssh://host/a",
 		"ssh://git:pw@host/a": "ssh://host/a", "ssh://git:@host/a": "ssh://host/a", "ssh://a%3Apw@host/a": "ssh://[redacted]@host/a",
+		"ann:pw@host:9000/a": "host:9000/a", "./charts/web": "./charts/web",
 		"https://git@host/a": "https://host/a", "https://u:pw@host/a?token=x": "https://host/a?token=[redacted]",
 	} {
 		if got := source.CleanURL(in); got != want {

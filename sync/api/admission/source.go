@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"limpet/sync/api"
 	"limpet/sync/auth"
 )
 
@@ -43,6 +44,9 @@ var (
 // of limpet, which has more.
 func validateSource(obj, old *unstructured.Unstructured, root node) {
 	validateSink(obj, root)
+	if dir, set := obj.GetAnnotations()[api.AnnoSinkDir]; set && obj.GetKind() == "HelmRepository" && root.object("spec").text("type") == "oci" {
+		root.add(field.Invalid(annotationPath(api.AnnoSinkDir), dir, "a HelmRepository of type oci has no artifact; set it on a HelmChart"))
+	}
 	if old != nil && reflect.DeepEqual(obj.Object["spec"], old.Object["spec"]) {
 		return
 	}

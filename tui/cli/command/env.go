@@ -118,6 +118,7 @@ func (e *Env) execute(ctx context.Context, args []string) (err error) {
 			panic(r)
 		}
 	}()
+	args = e.fromHelp(args)
 	if ok, err := e.helpTopic(args); ok {
 		return err
 	}

@@ -37,6 +37,24 @@ const allFlags = "flags"
 // rootFlags are the flags that 'limpet --help' lists.
 var rootFlags = []string{"config", "state", "daemon"}
 
+// fromHelp returns the words of a call of the help where only flags stand before them.
+func (e *Env) fromHelp(args []string) []string {
+	for at := 1; at < len(args) && strings.HasPrefix(args[0], "-"); at++ {
+		if args[at] != "help" {
+			continue
+		}
+		parser, err := kong.New(e.NewTree())
+		if err != nil {
+			return args
+		}
+		flags, err := kong.Trace(parser, args[:at])
+		if err == nil && flags.Error == nil && CallText(flags.Selected()) == "limpet" {
+			return args[at:]
+		}
+	}
+	return args
+}
+
 // helpTopic prints the topic of 'limpet help TOPIC'; ok = false for another call.
 func (e *Env) helpTopic(args []string) (ok bool, err error) {
 	if len(args) != 2 || args[0] != "help" {

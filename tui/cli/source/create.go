@@ -226,10 +226,7 @@ func (c createCmd) object(e *command.Env) (u, secret *unstructured.Unstructured,
 	if errs := admission.Check(u, nil); len(errs) > 0 {
 		return nil, nil, command.Usagef("limpet source create --help", "%w", errs.ToAggregate())
 	}
-	if !oci { // such a HelmRepository is not reconciled
-		_, err = flags.reader.Read(u)
-	}
-	if err != nil {
+	if _, err = flags.reader.Read(u); err != nil {
 		return nil, nil, command.Usagef("limpet source create --help", "%w", err)
 	}
 	return u, secret, nil

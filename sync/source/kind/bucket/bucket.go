@@ -12,6 +12,7 @@ package bucket
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -109,7 +110,7 @@ func (k *Kind) Read(obj *unstructured.Unstructured) (controller.Spec, error) {
 			"leave it out, or name a Secret in spec.secretRef")
 	}
 	if s.base, err = s.endpoint(); err != nil {
-		return nil, controller.Stalled(auth.ReasonURL, "spec.endpoint: %q: %w", text.Line(text.Redact(s.Endpoint), 200), err)
+		return nil, controller.Stalled(auth.ReasonURL, "%w", err)
 	}
 	return s, nil
 }
@@ -163,11 +164,11 @@ func (s *spec) endpoint() (*url.URL, error) {
 	u, err := url.Parse(raw)
 	switch {
 	case err != nil || u.Host == "" || u.User != nil || u.RawQuery+u.Fragment != "":
-		return nil, fmt.Errorf("it is no address of a server")
+		return nil, errors.New("spec.endpoint: it is no address of a server") // and may hold a password
 	case s.Provider == "azure" && u.Scheme != "https" && !netx.Loopback(u.Hostname()):
-		return nil, fmt.Errorf("it is not https://ACCOUNT.blob.core.windows.net")
+		return nil, fmt.Errorf("spec.endpoint: %q is not https://ACCOUNT.blob.core.windows.net", text.Line(s.Endpoint, 200))
 	case s.Provider != "azure" && u.Path != "":
-		return nil, fmt.Errorf("it is not HOST or HOST:PORT, without a scheme and a path")
+		return nil, fmt.Errorf("spec.endpoint: %q is not HOST or HOST:PORT, without a scheme and a path", text.Line(s.Endpoint, 200))
 	case s.BucketName == "." || s.BucketName == ".." || strings.ContainsAny(s.BucketName, "/?#"):
 		return nil, fmt.Errorf("spec.bucketName: %q is no name of a bucket", text.Line(s.BucketName, 200))
 	}

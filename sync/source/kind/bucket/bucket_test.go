@@ -279,6 +279,7 @@ func TestBad(t *testing.T) {
 		"silent":    {`"bucketName":"silent","timeout":"200ms"`, source.Failed, failed, "deadline exceeded"},
 		"stuck":     {`"prefix":"big","ignore":"big/*","timeout":"200ms"`, source.Failed, failed, "nothing has come for 200ms"},
 		"away":      {`"endpoint":"127.0.0.1:1"`, source.Failed, failed, "refused"},
+		"login":     {`"endpoint":"ann:` + secret + `@127.0.0.1"`, source.Stalled, "URLInvalid", "no address"},
 		"scheme":    {`"endpoint":"http://127.0.0.1"`, source.Stalled, "URLInvalid", "without a scheme"},
 		"slash":     {`"bucketName":"a/b"`, source.Stalled, "URLInvalid", "spec.bucketName"},
 		"sts":       {`"sts":{"provider":"ldap","endpoint":"https://a"}`, source.Stalled, "InvalidSTSConfiguration", "secretRef"},

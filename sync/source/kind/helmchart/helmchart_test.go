@@ -232,8 +232,25 @@ func TestBadIndexes(t *testing.T) {
 	if s := r.In("HelmRepository/endless", source.Failed, "Failed"); !strings.Contains(s.Message, "limit") {
 		t.Errorf("%+v", s)
 	}
-	r.Apply("HelmRepository/scheme", `"url":"oci://example.com/charts","type":"default"`)
-	r.In("HelmRepository/scheme", source.Stalled, "URLInvalid")
+	for name, spec := range map[string]string{
+		"scheme":   `"url":"oci://example.com/charts","type":"default"`,
+		"registry": `"url":"https://example.com/charts","type":"oci"`,
+		"password": `"url":"https://ann:hunter22@example.com/charts"`,
+		"login":    `"url":"oci://ann:hunter22@example.com/charts","type":"oci"`,
+		"odd":      `"url":"https://ann:hunter22@example.com:x/charts"`,
+		"nowhere":  `"url":"oci://","type":"oci"`,
+	} {
+		r.Apply("HelmRepository/"+name, spec)
+		if s := r.In("HelmRepository/"+name, source.Stalled, "URLInvalid"); strings.Contains(fmt.Sprint(s), "hunter22") {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+	r.Apply("HelmChart/nowhere", `"chart":"site","sourceRef":{"kind":"HelmRepository","name":"nowhere"}`)
+	r.In("HelmChart/nowhere", source.Failed, "SourceUnavailable")
+	r.Apply("HelmRepository/nowhere", `"url":"oci://example.com","type":"oci"`)
+	r.Until("HelmRepository/nowhere", "static", func(u *unstructured.Unstructured) bool {
+		return len(u.GetFinalizers()) == 0 && source.FromObject(u).State == source.Ready
+	})
 	h.serve("/index.yaml", nil)
 	if s := r.Ask("HelmRepository/charts"); s.Reason != "IndexationFailed" || s.Artifact == nil {
 		t.Errorf("%+v", s)

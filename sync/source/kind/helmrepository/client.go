@@ -34,9 +34,33 @@ type Repository struct {
 
 // Parse reads the spec of a HelmRepository.
 func Parse(obj *unstructured.Unstructured) (r Repository, err error) {
-	err = controller.Decode(obj, &r)
+	if err = controller.Decode(obj, &r); err != nil {
+		return r, err
+	}
 	r.Namespace = obj.GetNamespace()
-	return r, err
+	if err := r.checkURL(); err != nil {
+		return r, controller.Stalled(auth.ReasonURL, "invalid Helm repository URL: %w", err)
+	}
+	return r, nil
+}
+
+// checkURL returns why there can be no repository at the URL, and does not repeat that: it may hold
+// a password.
+func (r Repository) checkURL() error {
+	at, err := url.Parse(r.URL)
+	switch {
+	case err != nil:
+		return errors.New("it cannot be parsed")
+	case at.User != nil:
+		return errors.New("it holds a user name or a password; put them into a Secret, and name that in spec.secretRef (--secret)")
+	case at.Scheme == "oci" && !r.OCI():
+		return errors.New("'oci' URL scheme cannot be used with 'default' HelmRepository type")
+	case at.Scheme != "oci" && r.OCI():
+		return errors.New("a repository of type oci has a URL of oci://")
+	case at.Host == "" && at.Scheme != "file":
+		return errors.New("it names no host")
+	}
+	return nil
 }
 
 // OCI reports whether the charts are in a registry of containers. Such a repository is read by its

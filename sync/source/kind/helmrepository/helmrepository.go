@@ -8,7 +8,6 @@ package helmrepository
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -17,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/auth"
 	"limpet/sync/dependency"
 	"limpet/sync/source/archive"
 	"limpet/sync/source/artifact"
@@ -78,13 +76,7 @@ func (k *Kind) Read(obj *unstructured.Unstructured) (controller.Spec, error) {
 		return nil, err
 	}
 	index, err := r.At("index.yaml")
-	if err == nil && index.Scheme == "oci" {
-		err = errors.New("'oci' URL scheme cannot be used with 'default' HelmRepository type")
-	}
-	if err != nil {
-		return nil, controller.Stalled(auth.ReasonURL, "invalid Helm repository URL: %w", err)
-	}
-	return &spec{kind: k, Repository: r, index: index}, nil
+	return &spec{kind: k, Repository: r, index: index}, err
 }
 
 // Uses returns the Secrets of the login.
