@@ -1,8 +1,11 @@
 package externalartifact_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -233,4 +236,45 @@ func TestOrphan(t *testing.T) {
 		}
 		r.gone()
 	})
+}
+
+// undefined is an API without the definition of ExternalArtifacts.
+type undefined struct{ http.RoundTripper }
+
+func (u undefined) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := u.RoundTripper.RoundTrip(req)
+	if err != nil || !strings.HasSuffix(req.URL.Path, api.ExternalArtifacts.GroupVersion().String()) {
+		return resp, err
+	}
+	defer resp.Body.Close()
+	var list metav1.APIResourceList
+	if err := json.NewDecoder(resp.Body).Decode(&list); err != nil {
+		return nil, err
+	}
+	list.APIResources = slices.DeleteFunc(list.APIResources, func(r metav1.APIResource) bool {
+		return strings.HasPrefix(r.Name, api.ExternalArtifacts.Resource)
+	})
+	body, err := json.Marshal(list)
+	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	return resp, err
+}
+
+// TestDefinitionMissing: where the API has no ExternalArtifacts, the object that asks for one says so,
+// and all others are judged on.
+func TestDefinitionMissing(t *testing.T) {
+	t.Parallel()
+	cfg := sourcetest.Embedded(t)
+	cfg.Transport = undefined{cfg.Transport}
+	r := newRig(t, cfg, "default")
+	r.repository()
+	r.pulled(r.origin.Commit("one", map[string]string{"a.json": "1"}))
+	r.refused("Repository", "DefinitionMissing")
+	r.Apply("OCIRepository/site", `"url":"oci://registry.example.com/site"`, api.AnnoExternalArtifact, "true")
+	r.refused("OCIRepository", "NotNeeded")
+	r.patch(kindOf("Repository"), `{"metadata":{"annotations":{"limpet/external-artifact":null}}}`)
+	r.refused("Repository", "")
+	list, err := r.Client.Resource(api.ExternalArtifacts).Namespace(r.Namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) > 0 {
+		t.Errorf("%v %v", list, err)
+	}
 }
