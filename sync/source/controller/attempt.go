@@ -62,6 +62,7 @@ type Failure struct {
 	Reason    string
 	Err       error
 	Stalled   bool          // until the spec changes or a reconcile is requested
+	Unsigned  bool          // SourceVerified says so, too
 	Wait      time.Duration // until it is tried again; 0 = the backoff, or stalledRetry
 }
 

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/sync/api"
+	"limpet/sync/auth"
 	"limpet/sync/source"
 	"limpet/sync/source/artifact"
 	"limpet/sync/text"
@@ -89,6 +90,9 @@ func (c *Controller) conditions(a *attempt, obj *unstructured.Unstructured, fail
 		status = "False"
 	}
 	set[failed.Condition] = is(failed.Condition, status, failed.Reason, message)
+	if failed.Unsigned {
+		set[SourceVerified] = is(SourceVerified, "False", auth.ReasonVerify, message)
+	}
 	set[condReady] = is(condReady, "False", failed.Reason, message)
 	if failed.Stalled {
 		set[condStalled] = is(condStalled, "True", failed.Reason, message)

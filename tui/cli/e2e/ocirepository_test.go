@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -34,6 +35,7 @@ type realRegistry struct {
 	t       *testing.T
 	address string
 	crane   string
+	cosign  string
 	dir     string
 }
 
@@ -262,26 +264,82 @@ func TestOCIRepositoryPowerCut(t *testing.T) {
 	}
 }
 
+// keyPairs makes key pairs of the real cosign and returns their public keys.
+func (r *realRegistry) keyPairs(names ...string) map[string]string {
+	r.t.Helper()
+	r.cosign = testenv.Tool(r.t, "registry", "github.com/sigstore/cosign/v3/cmd/cosign")
+	public := map[string]string{}
+	for _, name := range names {
+		r.run(r.cosign, "generate-key-pair", "--output-key-prefix", name)
+		public[name] = string(read(r.t, filepath.Join(r.dir, name+".pub")))
+	}
+	return public
+}
+
+// sign signs an artifact with a key, or attests it.
+func (r *realRegistry) sign(verb, at, key string, more ...string) {
+	r.t.Helper()
+	r.run(r.cosign, append(append([]string{verb, "--yes", "--key", key + ".key", "--use-signing-config=false", "--tlog-upload=false",
+		"--allow-http-registry", "--allow-insecure-registry"}, more...), at)...)
+}
+
+// TestHelmChartCosign: a chart of a registry is taken that the real cosign has signed with the key,
+// and none that was signed with another one or not at all.
+func TestHelmChartCosign(t *testing.T) {
+	suite.Full(t)
+	t.Parallel()
+	r, h, charts := newRealRegistry(t), newHome(t), newChartServer(t)
+	public := r.keyPairs("mine", "others")
+	text := secretYAML("keys", "a.pub", public["mine"]) + fmt.Sprintf(`---
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: HelmRepository
+metadata: {name: charts, namespace: default}
+spec: {url: "oci://%s/charts", type: oci, insecure: true}
+`, r.address)
+	for n, key := range []string{"mine", "others", ""} {
+		charts.helm(t, "push", filepath.Join("published", "demo-"+charts.publish(t, n)+".tgz"), "oci://"+r.address+"/charts", "--plain-http")
+		if at := r.address + "/charts/demo"; key != "" {
+			r.sign("sign", at+"@"+r.run(r.crane, "digest", "--insecure", fmt.Sprintf("%s:1.0.%d", at, n)), key)
+		}
+		text += fmt.Sprintf(`---
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: HelmChart
+metadata: {name: "%[1]d", namespace: default}
+spec: {interval: 1h, chart: demo, version: "1.0.%[1]d", sourceRef: {kind: HelmRepository, name: charts},
+  verify: {provider: cosign, secretRef: {name: keys}}}
+`, n)
+	}
+	h.daemon(t)
+	h.must(t, 0, "apply", "-f", h.file(t, "charts.yaml", text))
+	client := embeddedWorkload(t, h).client.Resource(api.HelmCharts).Namespace("default")
+	for n, want := range []source.Condition{{Type: "SourceVerified", Status: "True", Reason: "Succeeded"},
+		{Type: "SourceVerified", Status: "False", Reason: "VerificationError"}, {Type: "SourceVerified", Status: "False", Reason: "VerificationError"}} {
+		until(t, fmt.Sprintf("%d is %s", n, want.Reason), func() bool {
+			u, err := client.Get(t.Context(), fmt.Sprint(n), metav1.GetOptions{})
+			if err != nil {
+				return false
+			}
+			of := source.FromObject(u)
+			return (of.State == source.Ready) == (n == 0) && (of.Artifact != nil) == (n == 0) && slices.ContainsFunc(of.Conditions, func(c source.Condition) bool {
+				c.Message = ""
+				return c == want
+			})
+		})
+	}
+}
+
 // TestOCIRepositoryCosign: what the real cosign has signed with one of the keys is taken, in both of
 // its forms, and nothing else is. Other keys verify again, and take nothing away.
 func TestOCIRepositoryCosign(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
 	r, h := newRealRegistry(t), newHome(t)
-	cosign := testenv.Tool(t, "registry", "github.com/sigstore/cosign/v3/cmd/cosign")
-	public := map[string]string{}
-	for _, name := range []string{"mine", "others", "unused"} {
-		r.run(cosign, "generate-key-pair", "--output-key-prefix", name)
-		public[name] = string(read(t, filepath.Join(r.dir, name+".pub")))
-	}
+	public := r.keyPairs("mine", "others", "unused")
 	at, digests := r.address+"/site", map[string]string{}
 	for _, tag := range []string{"older", "bundle", "others", "none", "copiedolder", "copied", "attested"} {
 		digests[tag] = r.push("site", tag, map[string][]byte{"a": []byte(tag)})
 	}
-	sign := func(verb, tag, key string, more ...string) {
-		r.run(cosign, append(append([]string{verb, "--yes", "--key", key + ".key", "--use-signing-config=false", "--tlog-upload=false",
-			"--allow-http-registry", "--allow-insecure-registry"}, more...), at+"@"+digests[tag])...)
-	}
+	sign := func(verb, tag, key string, more ...string) { r.sign(verb, at+"@"+digests[tag], key, more...) }
 	sign("sign", "older", "mine", "--new-bundle-format=false")
 	sign("sign", "bundle", "mine")
 	sign("sign", "others", "others")

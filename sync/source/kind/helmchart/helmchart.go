@@ -97,7 +97,7 @@ var (
 // of returns the failure for an error.
 func (f failure) of(err error) *controller.Failure {
 	return &controller.Failure{Condition: f.condition, Reason: f.reason, Err: fmt.Errorf("%s: %w", f.summary, err),
-		Stalled: slices.Contains(untilAChange, f)}
+		Stalled: slices.Contains(untilAChange, f), Unsigned: f == notVerified}
 }
 
 // spec is the spec of a HelmChart.

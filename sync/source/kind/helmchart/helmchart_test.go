@@ -206,7 +206,11 @@ func TestBadCharts(t *testing.T) {
 	r.Ask("HelmChart/alone")
 	r.In("HelmChart/alone", source.Failed, "NoSourceArtifact")
 	r.Apply("HelmChart/signed", `"chart":"site","verify":{"provider":"cosign","secretRef":{"name":"keys"}},`+ofIndex)
-	r.In("HelmChart/signed", source.Failed, "ChartVerificationError")
+	if s := r.In("HelmChart/signed", source.Failed, "ChartVerificationError"); !slices.ContainsFunc(s.Conditions, func(c source.Condition) bool {
+		return c.Type == "SourceVerified" && c.Status == "False" && c.Reason == "VerificationError"
+	}) {
+		t.Errorf("%+v", s)
+	}
 }
 
 // TestBadIndexes: an index that is too large or none is refused, and a repository that is away keeps
