@@ -2,9 +2,11 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 
+	"github.com/go-json-experiment/json/jsontext"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
@@ -20,4 +22,38 @@ func DocumentJSON(doc []byte) ([]byte, error) {
 	var value any
 	twice, err := kjson.UnmarshalStrict(text, &value)
 	return text, errors.Join(append(twice, err)...)
+}
+
+// StrictJSON are the options of a text that readers of JSON understand in one way.
+var StrictJSON = []jsontext.Options{
+	jsontext.AllowDuplicateNames(false), jsontext.AllowInvalidUTF8(false), jsontext.PreserveRawStrings(true),
+}
+
+// StrictBody is the body of a request: compact JSON that StrictJSON allows, each number of which is
+// a float64 or an int64. Its last member is "spec", an object.
+type StrictBody struct {
+	Text []byte // which does not change
+	Spec int    // bytes of the object
+}
+
+// strictBody is the key in a context of a body that was checked before it was sent. A server in the
+// same process trusts its text; no client of another process can claim that.
+type strictBody struct{}
+
+// WithStrictBody returns a context for requests with such a body.
+func WithStrictBody(ctx context.Context, b StrictBody) context.Context {
+	return context.WithValue(ctx, strictBody{}, b)
+}
+
+// StrictBodyOf returns the body of a context of WithStrictBody.
+func StrictBodyOf(ctx context.Context) (b StrictBody, ok bool) {
+	b, ok = ctx.Value(strictBody{}).(StrictBody)
+	return b, ok
+}
+
+// Cut returns the body with an empty spec, and the spec.
+func (b StrictBody) Cut() (rest, spec []byte) {
+	end := len(b.Text) - len("}")
+	from := end - b.Spec
+	return append(b.Text[:from:from], "{}}"...), b.Text[from:end]
 }

@@ -3,6 +3,9 @@ package controller
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -14,6 +17,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/api/admission"
 	"limpet/sync/auth"
+	"limpet/sync/source/artifact"
 )
 
 // validate reads the spec, with the rules of Flux's CRD: objects may be older than the rules of the
@@ -71,3 +75,35 @@ func (c *Controller) read(obj *unstructured.Unstructured) (common, Spec, error) 
 	out.interval, out.timeout = cmp.Or(out.interval, defaultInterval), cmp.Or(out.timeout, defaultTimeout)
 	return out, spec, nil
 }
+
+// Decode reads the spec of an object into the struct of its kind.
+func Decode(obj *unstructured.Unstructured, spec any) error {
+	body, err := json.Marshal(obj.Object["spec"])
+	if err == nil {
+		err = json.Unmarshal(body, spec)
+	}
+	return err
+}
+
+// Checksum hashes all that an artifact is made of besides its revision: plain values.
+func Checksum(parts ...any) string {
+	body, _ := json.Marshal(parts)
+	sum := sha256.Sum256(body)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// Plain is the part of an Upstream whose artifact is made of it and its spec alone: without
+// signatures, and without fields of the status.
+type Plain struct{}
+
+// Require finds nothing.
+func (Plain) Require(context.Context) error { return nil }
+
+// Signatures returns that none are demanded.
+func (Plain) Signatures() (demanded bool, verified string) { return false, "" }
+
+// Outdated says nothing.
+func (Plain) Outdated() (reason, message string) { return "", "" }
+
+// Fields returns none.
+func (Plain) Fields(func(artifact.Artifact) map[string]any) map[string]any { return nil }

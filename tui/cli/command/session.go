@@ -14,8 +14,10 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/apiserver"
 	"limpet/sync/control"
+	"limpet/sync/git"
 	"limpet/sync/kube"
 	"limpet/sync/snapshot"
+	"limpet/sync/snapshot/diff"
 )
 
 // Session connects one command to the API and to the state file: through the daemon's socket when a
@@ -205,4 +207,21 @@ func (g *Flags) ListNamespace() string { return strings.TrimPrefix(g.Namespace, 
 func Hostname() string {
 	name, _ := os.Hostname() // the kernel always has one, if an empty one
 	return cmp.Or(name, fmt.Sprintf("pid-%d", os.Getpid()))
+}
+
+// Comparer opens the mirrors beside the state file, which store holds. The caller closes its
+// Mirrors.
+func (e *Env) Comparer(store *state.Store) (diff.Comparer, error) {
+	path, err := e.StatePath()
+	if err != nil {
+		return diff.Comparer{}, err
+	}
+	kinds, err := e.Flags.Kinds()
+	if err != nil {
+		return diff.Comparer{}, err
+	}
+	mirrors, err := git.Open(agent.MirrorsPath(path), git.Options{
+		AllowLocal: e.Flags.LocalGitPrefix, AllowDirs: e.Flags.LocalPrefix, Logger: e.Log,
+	})
+	return diff.Comparer{Mirrors: mirrors, Store: store, Kinds: kinds}, err
 }
