@@ -61,10 +61,11 @@ func (n *notifier) job(e jobs.Event) {
 		event.Severity, event.Reason = notify.Error, action+"Failed"
 	}
 	if last := e.Last; last != nil {
-		for _, s := range last.Summary {
+		summary := last.Summary()
+		for _, s := range summary {
 			event.Quiet = event.Quiet && s.Create+s.Update+s.Delete == 0
 		}
-		counts, first := commitstatus.Counts(last.Summary), slices.Concat(last.Errors, last.Warnings)
+		counts, first := commitstatus.Counts(summary), slices.Concat(last.Errors, last.Warnings)
 		event.Metadata["revision"] = last.RefTo
 		if event.Message = e.Text + ": " + counts; event.Severity == notify.Error {
 			event.Message = e.Text + ": " + strings.Join(first[:min(len(first), 3)], "; ") // no counts: they would make it another failure

@@ -28,7 +28,7 @@ type Progress struct {
 	changed chan struct{}
 
 	mu        sync.Mutex // guards everything below
-	results   results
+	results   Results
 	wrote     time.Time // the last write to the Job
 	message   bool      // a message or a total has changed since
 	record    bool      // a resource was recorded since, or the last write did not arrive
@@ -217,7 +217,7 @@ func (p *Progress) Mark(ctx context.Context, v any) error {
 // mark is what the state file keeps of a running job.
 type mark struct {
 	Mark    json.RawMessage `json:"mark"`
-	Results results         `json:"account"` // the member of schema 1
+	Results Results         `json:"account"` // the member of schema 1
 }
 
 // resume takes over the results of an earlier run and returns its mark. A mark that cannot be read
@@ -255,12 +255,12 @@ func (p *Progress) begin(now time.Time) (status api.JobStatus) {
 
 // Summary returns the counts of the results so far, by kind.
 func (p *Progress) Summary() (out []api.JobSummary) {
-	p.set(func() { out = p.results.summary() })
+	p.set(func() { out = p.results.Summary() })
 	return out
 }
 
 // look returns a copy of the results for the dashboard and for history.
-func (p *Progress) look() (r results) {
+func (p *Progress) look() (r Results) {
 	p.set(func() { r = p.results.clone() })
 	return r
 }
@@ -278,9 +278,9 @@ const maxSteps = 16
 
 // Step is one part of a run, as the worker names it.
 type Step struct {
-	Text string
-	At   time.Time     // when it began, by the local clock
-	Took time.Duration // 0 while it goes on
+	Text string        `json:"text"`
+	At   time.Time     `json:"at"`             // when it began, by the local clock
+	Took time.Duration `json:"took,omitempty"` // 0 while it goes on
 }
 
 // beginStep adds a step to those of a run, which are one behind the other: only the last one goes

@@ -59,10 +59,10 @@ func TestRecordCounts(t *testing.T) {
 			ResourceWarnings: []api.ResourceIssue{{Reason: "ResourceInvalid", Message: "resource validation failed: bad", Path: "a/n.json"}}}, 0, 1},
 	}
 	for _, c := range cases {
-		a := results{}
+		a := Results{}
 		a.record(c.result)
 		c.want.Group, c.want.Kind = dash, "Dashboard"
-		if got := a.summary(); len(got) != 1 || !reflect.DeepEqual(got[0], c.want) ||
+		if got := a.Summary(); len(got) != 1 || !reflect.DeepEqual(got[0], c.want) ||
 			a.ErrorCount != c.errs || a.WarningCount != c.warns || a.Done != 1 {
 			t.Errorf("%s: summary %+v, want %+v; %d errors, %d warnings, %d done", c.name, got, c.want, a.ErrorCount, a.WarningCount, a.Done)
 		}
@@ -425,7 +425,7 @@ func TestLive(t *testing.T) {
 		}
 		l := live[0]
 		if l.Done != 2 || l.Total != 4 || l.Progress != 50 || l.Branch != "main" || l.RefTo != "bbb" || l.Message != "halfway" ||
-			l.ErrorCount != 1 || len(l.Errors) != 1 || len(l.Summary) != 1 || l.Attempt != 1 || l.MaxAttempts != 3 || l.State != "working" {
+			l.ErrorCount != 1 || len(l.Errors) != 1 || len(l.Summary()) != 1 || l.Attempt != 1 || l.MaxAttempts != 3 || l.State != "working" {
 			t.Errorf("%+v", l)
 		}
 		n := len(l.Lines)

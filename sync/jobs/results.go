@@ -32,9 +32,9 @@ const (
 	issueBudget = 256 << 10 // bytes
 )
 
-// results is the sum of all results of a job. It is plain data: it is kept with the resume mark and
+// Results is the sum of all results of a job. It is plain data: it is kept with the resume mark and
 // taken up again after a crash.
-type results struct {
+type Results struct {
 	Message      string                     `json:"message,omitempty"`
 	Total        int64                      `json:"total,omitempty"`
 	Done         int64                      `json:"done,omitempty"`
@@ -59,7 +59,7 @@ type results struct {
 
 // record counts a result by the rules of Grafana's progress recorder: an error or a warning counts
 // as that alone; renamed is a delete and a create; write is create and update.
-func (all *results) record(r Result) {
+func (all *Results) record(r Result) {
 	all.Done++
 	if all.Total > 0 { // it was not expected
 		all.Total = max(all.Total, all.Done)
@@ -101,7 +101,7 @@ func (all *results) record(r Result) {
 	s.Write = s.Update + s.Create
 }
 
-func (all *results) kind(group, kind string) *api.JobSummary {
+func (all *Results) kind(group, kind string) *api.JobSummary {
 	id := group + ":" + kind
 	if all.Kinds[id] == nil && len(all.Kinds) >= maxKinds {
 		id = "other"
@@ -118,7 +118,7 @@ func (all *results) kind(group, kind string) *api.JobSummary {
 }
 
 // text appends a text to list unless a bound is reached.
-func (all *results) text(list []string, line string) []string {
+func (all *Results) text(list []string, line string) []string {
 	if len(list) >= maxErrors || all.Texts >= textBudget {
 		return list
 	}
@@ -142,7 +142,7 @@ func bounded(list []string, count int64) []string {
 }
 
 // issue keeps an error or a warning for history unless a bound is reached.
-func (all *results) issue(level string, r Result, err error) {
+func (all *Results) issue(level string, r Result, err error) {
 	i := issueOf(level, r, err)
 	size := len(i.Message) + len(i.Path) + len(i.Name) + len(i.Kind)
 	if len(all.Issues) == maxIssues || all.IssueTexts+size > issueBudget {
@@ -154,7 +154,7 @@ func (all *results) issue(level string, r Result, err error) {
 }
 
 // resourceIssue appends an error or a warning to list unless a bound is reached.
-func (all *results) resourceIssue(list []api.ResourceIssue, r Result, err error) []api.ResourceIssue {
+func (all *Results) resourceIssue(list []api.ResourceIssue, r Result, err error) []api.ResourceIssue {
 	i := issueOf("", r, err)
 	issue := api.ResourceIssue{Reason: resources.IssueReason(err), Message: i.Message, Path: text.Clip(i.Path, maxText)}
 	size, _ := json.Marshal(issue)
@@ -167,21 +167,21 @@ func (all *results) resourceIssue(list []api.ResourceIssue, r Result, err error)
 
 // status is what a progress write carries. Warnings and links appear only at the end, as in
 // Grafana.
-func (all *results) status(state string) api.JobStatus {
+func (all *Results) status(state string) api.JobStatus {
 	return api.JobStatus{State: state, Message: all.Message, Errors: bounded(all.Errors, all.ErrorCount),
-		Progress: all.percent(), Summary: all.summary()}
+		Progress: all.percent(), Summary: all.Summary()}
 }
 
 // percent is 0 while the total is unknown.
-func (all *results) percent() float64 {
+func (all *Results) percent() float64 {
 	if all.Total <= 0 {
 		return 0
 	}
 	return float64(all.Done) / float64(all.Total) * 100
 }
 
-// summary is sorted, so that unchanged results make an unchanged status.
-func (all *results) summary() []api.JobSummary {
+// Summary returns the counts by kind. It is sorted, so that unchanged results make an unchanged status.
+func (all *Results) Summary() []api.JobSummary {
 	out := make([]api.JobSummary, 0, len(all.Kinds))
 	for _, s := range all.Kinds {
 		c := *s
@@ -195,7 +195,7 @@ func (all *results) summary() []api.JobSummary {
 	return out
 }
 
-func (all *results) clone() results {
+func (all *Results) clone() Results {
 	c := *all
 	c.Errors = slices.Clone(all.Errors)
 	c.Warnings = slices.Clone(all.Warnings)

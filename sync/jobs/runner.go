@@ -132,7 +132,7 @@ func (r *runner) end(ctx context.Context, h *heldJob, p *Progress, err error, re
 		err = late
 	}
 	if Transient(err) {
-		return r.retry(ctx, h, p, err)
+		return r.retry(h, p, err)
 	}
 	return r.finisher.finish(h, p, p.Outcome(err))
 }
@@ -141,7 +141,7 @@ func (r *runner) end(ctx context.Context, h *heldJob, p *Progress, err error, re
 // with a growing backoff and keeps its mark. When the attempts are used up it ends as error, and
 // history calls it dead; but as long as the API of the jobs itself does not answer, the claim is
 // kept and taken up again.
-func (r *runner) retry(ctx context.Context, h *heldJob, p *Progress, err error) queue.Result {
+func (r *runner) retry(h *heldJob, p *Progress, err error) queue.Result {
 	reason := attemptTransient
 	if errors.As(err, new(timeoutError)) {
 		reason = attemptTimeout

@@ -32,23 +32,14 @@ type Running struct {
 	Repository, Action   string
 	Driver               string // that works on it: its index, or DriverCleanup
 	State                string // working, or cancelling once it was told to stop
-	Message              string
 	Attempt, MaxAttempts int
-	Created              time.Time // of the Job, by the server's clock
-	Started              time.Time // of this run, by the local clock
-	LeaseUntil           time.Time // when the claim expires unless it is renewed, by the local clock
-	RenewAt              time.Time // when it is renewed next
-	Branch               string
-	RefFrom, RefTo       string
-	Done, Total          int64
-	Progress             float64  // 0 to 100; below 0 = the total is unknown
-	Errors, Warnings     []string // the first of them
-	ErrorCount           int64    // of all, also those without a text
-	WarningCount         int64
-	Summary              []api.JobSummary
-	Commit               *state.Commit  // RefTo; nil = it was not read yet
+	Created              time.Time      // of the Job, by the server's clock
+	Started              time.Time      // of this run, by the local clock
+	LeaseUntil           time.Time      // when the claim expires unless it is renewed, by the local clock
+	RenewAt              time.Time      // when it is renewed next
+	Results                             // so far
+	Progress             float64        // 0 to 100; below 0 = the total is unknown
 	Transfer             transfer.State // from Git servers; zero = none
-	Steps                []Step         // of this run; the last one goes on
 	Lines                []joblog.Line  // of the log, the last 200, oldest first
 	// Job is the object as it was seen last; in Event.Last alone.
 	Job *unstructured.Unstructured
@@ -103,23 +94,10 @@ func (h *heldJob) running() Running {
 	if p == nil {
 		return r
 	}
-	res := p.look()
-	r.Message = res.Message
-	r.Branch = res.Branch
-	r.RefFrom = res.RefFrom
-	r.RefTo = res.RefTo
-	r.Done = res.Done
-	r.Total = res.Total
-	r.ErrorCount = res.ErrorCount
-	r.WarningCount = res.WarningCount
-	r.Commit = res.Commit
-	r.Steps = res.Steps
+	r.Results = p.look()
 	r.Transfer = p.Transfer.State()
-	r.Errors = res.Errors
-	r.Warnings = res.Warnings
-	r.Summary = res.summary()
-	if res.Total > 0 {
-		r.Progress = res.percent()
+	if r.Total > 0 {
+		r.Progress = r.percent()
 	}
 	return r
 }

@@ -107,9 +107,7 @@ func (c Config) resolve() (*target, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := t.adopt(c, cfg); err != nil {
-			return nil, err
-		}
+		t.adopt(c, cfg)
 		if server == "" {
 			server, flag = cfg.Host, "--kubeconfig"
 		}
@@ -139,7 +137,7 @@ func (c Config) Check() error {
 }
 
 // adopt takes from the kubeconfig what the flags leave open.
-func (t *target) adopt(c Config, cfg *rest.Config) error {
+func (t *target) adopt(c Config, cfg *rest.Config) {
 	cfg.QPS = -1
 	if t.token == "" && t.tokenFile == "" {
 		t.token, t.tokenFile = cfg.BearerToken, cfg.BearerTokenFile
@@ -164,7 +162,6 @@ func (t *target) adopt(c Config, cfg *rest.Config) error {
 		cfg.ExecProvider = nil
 	}
 	t.rest = cfg
-	return nil
 }
 
 func loadKubeconfig(path string) (*rest.Config, error) {

@@ -54,11 +54,15 @@ func TestFinishedRow(t *testing.T) {
 	job.SetNamespace("default")
 	job.Object["status"] = map[string]any{"started": at.Add(time.Second).UnixMilli()} // by a clock that is ahead
 	last := &jobs.Running{
-		UID: "u1", Job: job, Attempt: 2, Branch: "main", RefTo: "abc", Started: at.Add(-time.Second), LeaseUntil: at.Add(time.Minute),
-		Errors: []string{"401"},
-		Commit: &state.Commit{Subject: "add peers", Author: "M. Ito", At: at},
-		Steps:  []jobs.Step{{Text: "fetch abc", At: at, Took: time.Second}, {Text: "write", At: at}},
-		Lines:  []joblog.Line{{At: at, Level: "info", Text: "job claimed"}},
+		UID: "u1", Job: job, Attempt: 2, Started: at.Add(-time.Second), LeaseUntil: at.Add(time.Minute),
+		Results: jobs.Results{
+			Branch: "main",
+			RefTo:  "abc",
+			Errors: []string{"401"},
+			Commit: &state.Commit{Subject: "add peers", Author: "M. Ito", At: at},
+			Steps:  []jobs.Step{{Text: "fetch abc", At: at, Took: time.Second}, {Text: "write", At: at}},
+		},
+		Lines: []joblog.Line{{At: at, Level: "info", Text: "job claimed"}},
 	}
 	a.Observe(jobs.Event{
 		At: at, Type: jobs.EventCompleted, Level: "error", Namespace: "default", Job: "r-sync", UID: "u1", Repository: "r", Action: "pull",

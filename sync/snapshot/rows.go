@@ -133,16 +133,14 @@ func addRunning(row *Job, r jobs.Running) {
 	if !r.Started.IsZero() {
 		row.Started = r.Started // by the clock of Finished, of the steps and of the log
 	}
-	if len(r.Summary) > 0 {
-		row.Summary = Summaries(r.Summary)
+	if counts := r.Summary(); len(counts) > 0 {
+		row.Summary = Summaries(counts)
 	}
 	row.Transfer = r.Transfer
 	row.Errors = r.Errors
 	row.Warnings = r.Warnings
 	row.Commit = r.Commit
-	for _, s := range r.Steps {
-		row.Steps = append(row.Steps, Step(s))
-	}
+	row.Steps = r.Steps
 	for _, l := range r.Lines {
 		row.Log = append(row.Log, Event{At: l.At, Level: l.Level, Job: row.Name, Repo: row.Repository, Text: l.Text})
 	}

@@ -10,6 +10,7 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/git/transfer"
+	"limpet/sync/jobs"
 	"limpet/sync/notify"
 	"limpet/sync/source"
 	"limpet/sync/text"
@@ -188,11 +189,7 @@ type Commit = state.Commit
 type Transfer = transfer.State
 
 // Step is one part of a run.
-type Step struct {
-	Text string        `json:"text"`
-	At   time.Time     `json:"at"`
-	Took time.Duration `json:"took,omitempty"` // 0 while it runs
-}
+type Step = jobs.Step
 
 // Link is a web address in the status of a job.
 type Link struct {

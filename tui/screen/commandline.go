@@ -92,10 +92,6 @@ func editLine(s *scene) string {
 	return ""
 }
 
-func editRefusal(s *scene) string {
-	return cmp.Or(s.notSentReason(), oneRefusal(s.testable(), "no repository or source is under the cursor"))
-}
-
 // historyLine returns the command that lists the history of the selected repository.
 func historyLine(s *scene) string {
 	if of := onRepos(&s.facts, s.selected); len(of) == 1 {

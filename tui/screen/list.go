@@ -160,15 +160,15 @@ func (l *position) mark() (said string, bad bool) {
 }
 
 // markAll marks all displayed rows; when all are marked it removes the marks.
-func (l *position) markAll() (said string, bad bool) {
+func (l *position) markAll() (said string) {
 	all := l.keys[:min(len(l.keys), maxMarks)]
 	if slices.Equal(l.marks, all) {
 		l.marks = nil
-		return "", false
+		return ""
 	}
 	l.marks = slices.Clone(all)
 	return widget.When(len(l.keys) > len(all), fmt.Sprintf("the first %d of %s are marked; that is all that can be", maxMarks,
-		text.Thousands(len(l.keys)))), false
+		text.Thousands(len(l.keys))))
 }
 
 func (s *scene) filter() string { return s.filters[s.screen] }

@@ -58,7 +58,7 @@ func (s *State) act(c command) {
 	case "mark":
 		s.showToast(s.list().mark())
 	case "mark all":
-		s.showToast(s.list().markAll())
+		s.showToast(s.list().markAll(), false)
 	case "sort":
 		s.overlay = sortChooser(*s.list())
 	case "order":
@@ -190,7 +190,7 @@ func (s *State) refusal(c command) string {
 	case "show as YAML":
 		return showRefusal(&s.scene)
 	case "edit":
-		return editRefusal(&s.scene)
+		return cmp.Or(s.notSentReason(), oneRefusal(s.testable(), "no repository or source is under the cursor"))
 	case "copy command":
 		return widget.When(shownBy(s) == "", "there is nothing under the cursor")
 	case "copy address":

@@ -56,7 +56,7 @@ func (c *Controller) summary(stored artifact.Artifact) (reason, message string) 
 }
 
 // conditions returns what an attempt has shown; those without a status are removed.
-func (c *Controller) conditions(a *attempt, obj *unstructured.Unstructured, failed *Failure) []api.Condition {
+func (c *Controller) conditions(a *attempt, failed *Failure) []api.Condition {
 	is := func(kind, status, reason, message string) api.Condition {
 		return api.Condition{Type: kind, Status: status, Reason: reason, Message: text.Line(text.Redact(message), maxMessage)}
 	}
@@ -123,7 +123,7 @@ func (c *Controller) status(a *attempt, obj *unstructured.Unstructured, failed *
 	if now == nil {
 		now = map[string]any{"observedGeneration": int64(-1)}
 	}
-	wanted := c.conditions(a, obj, failed)
+	wanted := c.conditions(a, failed)
 	slices.SortFunc(wanted, func(x, y api.Condition) int { return conditionOrder(x.Type) - conditionOrder(y.Type) })
 	list, _ := api.SetConditions(obj, c.o.Now(), wanted...)
 	now["conditions"] = list
