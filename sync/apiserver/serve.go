@@ -174,9 +174,7 @@ func (l Listener) Wait(ctx context.Context, log *slog.Logger, what, flag string)
 		log.Warn("no "+what, "address", l.Address, "err", err, "next", flag+" with another address", "again_in", listenRetry)
 	}
 	for ; err != nil; ln, err = l.listen() {
-		select {
-		case <-time.After(listenRetry):
-		case <-ctx.Done():
+		if kube.Sleep(ctx, listenRetry) != nil {
 			return nil
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"limpet/state"
+	"limpet/sync/kube"
 	"limpet/sync/netx"
 	"limpet/sync/text"
 )
@@ -246,8 +247,6 @@ const heartbeatEvery = time.Minute
 // switch): a missing call means that something fails or that the host is down. healthy returns why
 // something fails.
 func Heartbeat(ctx context.Context, t *Target, client *netx.Client, healthy func(context.Context) error, log *slog.Logger) error {
-	tick := time.NewTicker(heartbeatEvery)
-	defer tick.Stop()
 	said := ""
 	for {
 		err, why := healthy(ctx), ""
@@ -266,10 +265,8 @@ func Heartbeat(ctx context.Context, t *Target, client *netx.Client, healthy func
 			log.Warn("no heartbeat is sent", "target", t.Name, "err", why)
 		}
 		said = why
-		select {
-		case <-ctx.Done():
+		if kube.Sleep(ctx, heartbeatEvery) != nil {
 			return nil
-		case <-tick.C:
 		}
 	}
 }

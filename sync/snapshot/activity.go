@@ -133,14 +133,7 @@ func (a *Activity) Run(ctx context.Context, store *state.Store, queue *kube.Info
 	a.hub.Invalidate()
 	releaseProgram() // the start does not come again
 	released := -1   // the number of jobs that had ended at the last release
-	tick := time.NewTicker(sweepEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	for kube.Sleep(ctx, sweepEvery) == nil {
 		if ended := a.Runs.Ended(); ended != released && !busy() {
 			releaseMemory()
 			released = ended
@@ -153,6 +146,7 @@ func (a *Activity) Run(ctx context.Context, store *state.Store, queue *kube.Info
 			log.Warn("count history", "err", err)
 		}
 	}
+	return nil
 }
 
 // sweep drops skipped jobs that no longer exist.

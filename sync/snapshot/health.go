@@ -71,17 +71,10 @@ func (h *Health) Run(ctx context.Context, hub *Hub, log *slog.Logger) error {
 			hub.Invalidate()
 		}
 	})
-	tick := time.NewTicker(healthEvery)
-	defer tick.Stop()
 	problem := ""
 	local := ""
 	warnings := []string(nil)
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	for kube.Sleep(ctx, healthEvery) == nil {
 		wasUp := problem == ""
 		wasLocal := local
 		hadWarnings := warnings
@@ -99,6 +92,7 @@ func (h *Health) Run(ctx context.Context, hub *Hub, log *slog.Logger) error {
 			log.Warn("API unavailable, retrying", "server", h.Server, "err", problem)
 		}
 	}
+	return nil
 }
 
 func (h *Health) row() API {

@@ -11,6 +11,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/jobs"
+	"limpet/sync/kube"
 )
 
 // savedKind is the name of the saved snapshot in the state file.
@@ -34,20 +35,14 @@ func (v *Saver) Run(ctx context.Context, hub *Hub, log *slog.Logger) error {
 			log.Warn("save snapshot", "err", err)
 		}
 	}
-	tick := time.NewTicker(saveEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			<-hub.Done()
-			save(context.WithoutCancel(ctx), hub.Latest())
-			return nil
-		case <-tick.C:
-			if s, err := hub.Next(ctx, 0); err == nil {
-				save(ctx, s)
-			}
+	for kube.Sleep(ctx, saveEvery) == nil {
+		if s, err := hub.Next(ctx, 0); err == nil {
+			save(ctx, s)
 		}
 	}
+	<-hub.Done()
+	save(context.WithoutCancel(ctx), hub.Latest())
+	return nil
 }
 
 // Save writes what a restart shows of s, unless it equals the last write.

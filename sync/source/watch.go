@@ -117,16 +117,10 @@ func (w *Watcher) watch(ctx context.Context) (refusal error) {
 			w.changed()
 		}
 	})
-	tick := time.NewTicker(w.checkEvery)
-	defer tick.Stop()
-	for ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case <-tick.C:
-			if err := informer.LastError(); kube.NotServed(err) {
-				refusal = err
-				cancel()
-			}
+	for kube.Sleep(ctx, w.checkEvery) == nil {
+		if err := informer.LastError(); kube.NotServed(err) {
+			refusal = err
+			cancel()
 		}
 	}
 	running.Wait()

@@ -32,16 +32,10 @@ type MirrorPruner struct {
 
 // Run works until ctx ends.
 func (p MirrorPruner) Run(ctx context.Context) error {
-	tick := time.NewTicker(pruneMirrorsEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			p.runOnce(ctx, unusedMirrorAge)
-		}
+	for kube.Sleep(ctx, pruneMirrorsEvery) == nil {
+		p.runOnce(ctx, unusedMirrorAge)
 	}
+	return nil
 }
 
 func (p MirrorPruner) runOnce(ctx context.Context, minAge time.Duration) {

@@ -152,16 +152,12 @@ func first(ctx context.Context, store *state.Store, fact, value string) (string,
 // Run applies the directory at once and after each change until ctx ends, and then returns nil.
 // Faults of files are logged once each and do not end it. It may be called once.
 func (a *Applier) Run(ctx context.Context) error {
-	tick := time.NewTicker(a.interval)
-	defer tick.Stop()
 	for {
 		if r := a.runOnce(ctx); ctx.Err() == nil {
 			a.report(r)
 		}
-		select {
-		case <-ctx.Done():
+		if kube.Sleep(ctx, a.interval) != nil {
 			return nil
-		case <-tick.C:
 		}
 	}
 }

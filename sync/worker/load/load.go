@@ -8,6 +8,7 @@ import (
 
 	"limpet/sync/api/admission"
 	"limpet/sync/jobs"
+	"limpet/sync/kube"
 )
 
 // Worker is the worker of test jobs, which put load on a queue: they wait, report progress, and
@@ -30,17 +31,14 @@ func (Worker) Run(ctx context.Context, t *jobs.Task) error {
 		return fmt.Errorf("spec.test.duration: %w", err)
 	}
 	n := t.Job.Spec.Test.ProgressUpdates
-	step := time.NewTicker(max(took/time.Duration(max(n, 1)), 1))
-	defer step.Stop()
+	step := took / time.Duration(max(n, 1))
 	for i := range max(n, 1) {
 		if n > 0 {
 			t.Progress.Count(i+1, n)
 			t.Progress.SetMessage(ctx, fmt.Sprintf("progress update %d of %d", i+1, n))
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-step.C:
+		if err := kube.Sleep(ctx, step); err != nil {
+			return err
 		}
 	}
 	return nil
