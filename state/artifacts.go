@@ -105,8 +105,7 @@ func (s *Store) ChangeArtifacts(
 			_ = json.Unmarshal(f.Body, &before) // what is no list is replaced
 		}
 		if now = change(of.named(before)); len(now) == 0 {
-			_, err = t.remove(frame.Facts, key)
-			return err
+			return t.remove(frame.Facts, key)
 		}
 		body, err := json.Marshal(now)
 		if err != nil {

@@ -89,8 +89,7 @@ func (s *Store) PutMark(ctx context.Context, uid string, mark json.RawMessage) e
 // DropClaim forgets a claim; one that is not there is no error.
 func (s *Store) DropClaim(ctx context.Context, uid string) error {
 	return s.write(ctx, func(t *txn) error {
-		_, err := t.remove(frame.Claims, []byte(uid))
-		return err
+		return t.remove(frame.Claims, []byte(uid))
 	})
 }
 
@@ -131,8 +130,7 @@ func (s *Store) EndClaim(ctx context.Context, uid, historicJob string, queue boo
 				return err
 			}
 		}
-		_, err = t.remove(frame.Claims, []byte(uid))
-		return err
+		return t.remove(frame.Claims, []byte(uid))
 	})
 }
 

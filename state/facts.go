@@ -56,7 +56,7 @@ func (s *Store) copyOf(ctx context.Context, b frame.Bucket, key string) (frame.F
 func (s *Store) ChangeFacts(ctx context.Context, put map[string][]byte, forget []string) error {
 	return s.write(ctx, func(t *txn) error {
 		for _, key := range forget {
-			if _, err := t.remove(frame.Facts, []byte(key)); err != nil {
+			if err := t.remove(frame.Facts, []byte(key)); err != nil {
 				return err
 			}
 		}

@@ -206,13 +206,13 @@ func (t *txn) dropOldest(step int, unsent bool, drop func(key []byte, left frame
 		left.Remove(k, raw)
 	}
 	for _, k := range keys {
-		if _, err := t.remove(frame.History, k); err != nil {
+		if err := t.remove(frame.History, k); err != nil {
 			return 0, err
 		}
 		if len(k) <= 8 {
 			continue
 		}
-		if _, err := t.remove(frame.UIDs, k[8:]); err != nil {
+		if err := t.remove(frame.UIDs, k[8:]); err != nil {
 			return 0, err
 		}
 	}
@@ -248,7 +248,7 @@ func (t *txn) putRecord(r Record, ending bool) error {
 	}
 	moves := !bytes.Equal(key, oldKey)
 	if ok && moves {
-		if _, err := t.remove(frame.History, oldKey); err != nil {
+		if err := t.remove(frame.History, oldKey); err != nil {
 			return err
 		}
 	}

@@ -23,8 +23,7 @@ var nextFormat = format{version: current.version + 1, steps: map[int]func(*txn) 
 		if err := t.put(frame.Facts, []byte("new"), f.Body); err != nil {
 			return err
 		}
-		_, err = t.remove(frame.Facts, []byte("old"))
-		return err
+		return t.remove(frame.Facts, []byte("old"))
 	},
 }}
 

@@ -141,7 +141,7 @@ func (t *txn) mutate(s *Store, key ObjectKey, k []byte, fn func(*Object, uint64)
 	switch change.Type {
 	case "":
 	case EventDeleted:
-		_, err = t.remove(frame.Objects, k)
+		err = t.remove(frame.Objects, k)
 	default:
 		err = t.putObject(&s.objects, k, m, rev)
 	}

@@ -346,7 +346,7 @@ func TestWrongCompression(t *testing.T) {
 	if _, err := s.Objects(t.Context(), ObjectQuery{Resource: key.Resource}); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("list: error %v", err)
 	}
-	must(t, s.write(t.Context(), func(w *txn) error { _, err := w.remove(frame.Objects, k); return err }))
+	must(t, s.write(t.Context(), func(w *txn) error { return w.remove(frame.Objects, k) }))
 }
 
 // TestArtifactsOfKinds: sources of one name and of several kinds have their own records, and those

@@ -37,7 +37,7 @@ func (s *Store) Notify(
 		case notice.Failing != nil:
 			err = t.put(frame.Facts, key, notice.Failing)
 		case kept.Body != nil:
-			_, err = t.remove(frame.Facts, key)
+			err = t.remove(frame.Facts, key)
 		}
 		for target, body := range notice.Queue {
 			if err == nil {
@@ -67,7 +67,7 @@ func (t *txn) enqueue(target string, body []byte, most int) (dropped int, err er
 		}
 	}
 	for ; len(keys)-dropped >= most; dropped++ {
-		if _, err := t.remove(frame.Facts, keys[dropped]); err != nil {
+		if err := t.remove(frame.Facts, keys[dropped]); err != nil {
 			return 0, err
 		}
 	}

@@ -166,7 +166,7 @@ func (b *builder) index(ctx context.Context) error {
 			})
 			for _, k := range drop {
 				if err == nil {
-					_, err = t.remove(frame.History, k)
+					err = t.remove(frame.History, k)
 				}
 			}
 			for uid, at := range latest {

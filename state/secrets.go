@@ -99,8 +99,7 @@ func (s *Store) SecretNames(ctx context.Context, prefix string) ([]string, error
 
 func (t *txn) putSecret(s *Store, w SecretWrite) error {
 	if w.Delete {
-		_, err := t.remove(frame.Secrets, []byte(w.Name))
-		return err
+		return t.remove(frame.Secrets, []byte(w.Name))
 	}
 	body, err := s.seal.close(w.Name, w.Plain, t.m.Counters[frame.Secrets].N > 0)
 	if err != nil {

@@ -197,24 +197,24 @@ func (t *txn) putStamped(b frame.Bucket, key, body []byte, stamp uint64) error {
 	return nil
 }
 
-// remove deletes key and reports whether it was there. The record itself may be damaged.
-func (t *txn) remove(b frame.Bucket, key []byte) (bool, error) {
+// remove deletes key if it is there. The record itself may be damaged.
+func (t *txn) remove(b frame.Bucket, key []byte) error {
 	bk := t.bucket(b)
 	old := bk.Get(key)
 	if old == nil {
-		return false, nil
+		return nil
 	}
 	count := t.m.Counters[b]
 	count.Remove(key, old)
 	freed := int64(len(key) + len(old)) // old is gone after the delete
 	t.puts++
 	if err := bk.Delete(key); err != nil {
-		return false, fmt.Errorf("delete %s record: %w", b, err)
+		return fmt.Errorf("delete %s record: %w", b, err)
 	}
 	t.log.remove(b, key)
 	t.m.Counters[b] = count
 	t.grown -= freed
-	return true, nil
+	return nil
 }
 
 // finish writes the meta record; nothing may be written after it.

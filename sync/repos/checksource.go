@@ -29,23 +29,23 @@ func (t *Tester) testSource(ctx context.Context, u *unstructured.Unstructured, c
 	}
 	var p probe
 	var reason, revision string
-	fail := func(err error) (_ string, failed error) {
+	fail := func(err error) (failed error) {
 		if _, away := errors.AsType[*kube.UnavailableError](err); away {
-			return "", err
+			return err
 		}
 		failed, reason = sourceResult(err)
-		return "", failed
+		return failed
 	}
 	results, err := runChecks(ctx,
 		check{stepRules, false, func() (string, error) {
 			if invalid != nil {
-				return fail(invalid)
+				return "", fail(invalid)
 			}
 			return cmp.Or(strings.Join(from.Warnings, "; "), specValid), nil
 		}},
 		check{stepCredentials, false, func() (detail string, err error) {
 			if p.remote, err = remote(ctx); err != nil {
-				return fail(err)
+				return "", fail(err)
 			}
 			return describeIdentity(from.Provider, p.remote.Creds), nil
 		}},
@@ -59,7 +59,7 @@ func (t *Tester) testSource(ctx context.Context, u *unstructured.Unstructured, c
 				err = &auth.SourceError{Reason: auth.ReasonVerify, Field: auth.FieldSigners, Err: err}
 			}
 			if err != nil {
-				return fail(err)
+				return "", fail(err)
 			}
 			return detail, nil
 		}},
@@ -74,13 +74,13 @@ func (t *Tester) testSource(ctx context.Context, u *unstructured.Unstructured, c
 			p.ref, _, p.err = reconcile.Resolve(limited, t.Git, &p.remote, sel, remote)
 			p.took = time.Since(began)
 			if !answered(p.err) {
-				return fail(p.err)
+				return "", fail(p.err)
 			}
 			return p.describeAnswer(), nil
 		}},
 		check{stepRevision, false, func() (string, error) {
 			if p.err != nil {
-				return fail(p.err)
+				return "", fail(p.err)
 			}
 			note := ""
 			if commit := from.Selector.Commit; commit != "" && commit != p.ref.Hash {
