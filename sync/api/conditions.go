@@ -75,12 +75,8 @@ func SetConditions(u *unstructured.Unstructured, now time.Time, wanted ...Condit
 
 // sameCondition reports whether two stored conditions differ in their times at most.
 func sameCondition(a, b map[string]any) bool {
-	for _, key := range []string{"status", "reason", "message", "observedGeneration"} {
-		if a[key] != b[key] {
-			return false
-		}
-	}
-	return true
+	members := []string{"status", "reason", "message", "observedGeneration"}
+	return !slices.ContainsFunc(members, func(key string) bool { return a[key] != b[key] })
 }
 
 // FindCondition finds the condition of a type in a stored list; -1 is none.

@@ -262,22 +262,14 @@ func (r Repository) Pinned() string {
 
 // Block returns the block that the type of the Repository names, or nil.
 func (s RepositorySpec) Block() *GitBlock {
-	switch s.Type {
-	case "local":
-		return s.Local
-	case "github":
-		return s.GitHub
-	case "githubEnterprise":
-		return s.GitHubEnterprise
-	case "git":
-		return s.Git
-	case "bitbucket":
-		return s.Bitbucket
-	case "gitlab":
-		return s.GitLab
-	}
-	return nil
+	return map[string]*GitBlock{
+		"local": s.Local, "github": s.GitHub, "githubEnterprise": s.GitHubEnterprise,
+		"git": s.Git, "bitbucket": s.Bitbucket, "gitlab": s.GitLab,
+	}[s.Type]
 }
+
+// GitBlock returns a copy of that block, an empty one where there is none.
+func (s RepositorySpec) GitBlock() GitBlock { return *cmp.Or(s.Block(), new(GitBlock)) }
 
 // Dir returns the directory below the root of a commit that is pulled; "" is the root, as for a
 // directory of plain files, where the path names the root itself.

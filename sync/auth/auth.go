@@ -241,12 +241,8 @@ func (i Identity) Declares(name string) bool { return slices.Contains(identityKe
 
 // Own reports whether no key proves an identity, so that it is the one of this host.
 func (i Identity) Own() bool {
-	for _, k := range slices.Concat(identityKeys[i.Provider], []string{keyPassword, keyToken, keyBearer}) {
-		if len(i.Keys[k]) > 0 {
-			return false
-		}
-	}
-	return true
+	proofs := slices.Concat(identityKeys[i.Provider], []string{keyPassword, keyToken, keyBearer})
+	return !slices.ContainsFunc(proofs, func(k string) bool { return len(i.Keys[k]) > 0 })
 }
 
 // CheckProvider refuses a provider that is not one of Providers; "" is Generic.

@@ -348,10 +348,9 @@ func (l *Local) PastJob(ctx context.Context, uid string) (snapshot.Job, error) {
 // of the texts there.
 func issueTexts(r state.Record, level string) (out []string) {
 	for _, i := range r.Issues {
-		if i.State != level {
-			continue
+		if i.State == level {
+			out = append(out, i.String())
 		}
-		out = append(out, i.String())
 	}
 	return out
 }

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -197,11 +198,7 @@ func Proxy(rest *kube.Client, groups map[string]*kube.Client, logger *slog.Logge
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path, _ := strings.CutPrefix(r.URL.Path, "/apis/")
 		group, _, _ := strings.Cut(path, "/")
-		handler := handlers[group]
-		if handler == nil {
-			handler = others
-		}
-		handler.ServeHTTP(w, r)
+		cmp.Or(handlers[group], others).ServeHTTP(w, r)
 	})
 }
 

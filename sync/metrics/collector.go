@@ -3,6 +3,7 @@ package metrics
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -144,13 +145,9 @@ func (s exporter) counter(name, help string, v float64, labels ...string) {
 }
 
 func (s exporter) send(kind prometheus.ValueType, name, help string, v float64, labels []string) {
-	values := make([]string, 0, len(labels)/2)
-	for i := 1; i < len(labels); i += 2 {
-		values = append(values, labels[i])
-	}
-	names := make([]string, 0, len(values))
-	for i := 0; i < len(labels); i += 2 {
-		names = append(names, labels[i])
+	names, values := make([]string, 0, len(labels)/2), make([]string, 0, len(labels)/2)
+	for label := range slices.Chunk(labels, 2) {
+		names, values = append(names, label[0]), append(values, label[1])
 	}
 	key := name + " " + strings.Join(names, " ")
 	desc, ok := s.descs.Load(key)

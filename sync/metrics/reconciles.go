@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -90,12 +91,7 @@ func (r *reconciles) keep(present map[sourceKey]bool) {
 }
 
 func isSource(kind string) bool {
-	for _, k := range Kinds {
-		if k.Kind == kind {
-			return k.IsSource()
-		}
-	}
-	return false
+	return slices.ContainsFunc(Kinds, func(k Kind) bool { return k.Kind == kind && k.IsSource() })
 }
 
 // Reconciled counts a reconcile of any controller.

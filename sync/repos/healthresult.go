@@ -103,10 +103,8 @@ func remoteResult(repo api.Repository, err error) healthResult {
 		return forgeResult(err, "spec.connection.name") // the token of its Connection
 	}
 	kind := repo.Spec.Type
-	at := fieldsOf{url: "spec." + kind + ".url", ref: "spec." + kind + ".branch", secret: "secure.token"}
-	if b := repo.Spec.Block(); b != nil {
-		at.named = b.Branch
-	}
+	at := fieldsOf{url: "spec." + kind + ".url", ref: "spec." + kind + ".branch", secret: "secure.token",
+		named: repo.Spec.GitBlock().Branch}
 	if kind == typeLocal {
 		at = fieldsOf{url: localPath, ref: localPath, secret: localPath}
 	}

@@ -78,11 +78,7 @@ func (p *probe) ask(ctx context.Context) error {
 }
 
 func (p *probe) selector() (gitref.Selector, error) {
-	branch := ""
-	if b := p.repo.Spec.Block(); b != nil {
-		branch = b.Branch
-	}
-	return gitref.Of(p.repo.GitRef, branch)
+	return gitref.Of(p.repo.GitRef, p.repo.Spec.GitBlock().Branch)
 }
 
 // check checks a Repository that keeps the rules: first the remote, then whether it may

@@ -42,9 +42,8 @@ type Repository struct {
 func repositoryOf(u *unstructured.Unstructured, view api.Repository) *Repository {
 	r := &Repository{Namespace: u.GetNamespace(), Name: u.GetName(), Sync: view.Spec.Sync.Enabled, Deleting: u.GetDeletionTimestamp() != nil,
 		Disabled: view.Spec.Webhook != nil && view.Spec.Webhook.Disabled, Hooked: view.Status.Webhook != nil}
-	if block := view.Spec.Block(); block != nil {
-		r.URL, r.Branch = block.URL, block.Branch
-	}
+	block := view.Spec.GitBlock()
+	r.URL, r.Branch = block.URL, block.Branch
 	if r.Revision = view.GitRef; r.Revision != "" {
 		r.Branch = ""
 	}

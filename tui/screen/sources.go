@@ -109,20 +109,13 @@ func (p *view) sourceShownState(from snapshot.Source) string {
 	return state
 }
 
-// sourceGlyph returns the state whose glyph and colour stand for that of a source.
-func sourceGlyph(state string) string {
-	switch state {
-	case snapshot.SourceReady:
-		return "success"
-	case snapshot.SourceFailed:
-		return "error"
-	case snapshot.SourceStalled:
-		return "dead"
-	case "suspended", snapshot.SourceWorking, snapshot.SourcePending:
-		return state
-	}
-	return "unknown"
+var sourceGlyphs = map[string]string{
+	snapshot.SourceReady: "success", snapshot.SourceFailed: "error", snapshot.SourceStalled: "dead", "suspended": "suspended",
+	snapshot.SourceWorking: snapshot.SourceWorking, snapshot.SourcePending: snapshot.SourcePending,
 }
+
+// sourceGlyph returns the state whose glyph and colour stand for that of a source.
+func sourceGlyph(state string) string { return cmp.Or(sourceGlyphs[state], "unknown") }
 
 // SourceProblem returns the reason and the message of a source.
 func SourceProblem(from snapshot.Source) string {
@@ -131,10 +124,7 @@ func SourceProblem(from snapshot.Source) string {
 
 // ArtifactOf returns the artifact of a source; all its fields are zero when there is none.
 func ArtifactOf(from snapshot.Source) snapshot.Artifact {
-	if from.Artifact == nil {
-		return snapshot.Artifact{}
-	}
-	return *from.Artifact
+	return *cmp.Or(from.Artifact, new(snapshot.Artifact))
 }
 
 // sourceScreen is the screen of one source: its state, its artifact and its conditions, and below

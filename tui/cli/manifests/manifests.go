@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -105,9 +106,7 @@ func (c Command) print(e *command.Env, objects []object) error {
 // object is a namespaced object.
 func (c Command) object(version, kind string, rest object) object {
 	o := object{"apiVersion": version, "kind": kind, "metadata": object{"name": c.Name, "namespace": c.In, "labels": c.labels()}}
-	for key, value := range rest {
-		o[key] = value
-	}
+	maps.Copy(o, rest)
 	return o
 }
 

@@ -35,11 +35,11 @@ func (c openCmd) Run(ctx context.Context, e *command.Env) error {
 		if err != nil {
 			return err
 		}
-		shown := gitOf(repo).Branch
+		shown := repo.Spec.GitBlock().Branch
 		if repo.GitRef != "" { // the pulled revision
 			shown = repo.Status.Sync.LastRef
 		}
-		address, err := forge.Page(forge.TargetOf(u), shown, gitOf(repo).Path)
+		address, err := forge.Page(forge.TargetOf(u), shown, repo.Spec.GitBlock().Path)
 		if err != nil {
 			return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "repo show "+u.GetName()),
 				"repository %s cannot be shown in a browser: %w", u.GetName(), err)

@@ -60,7 +60,7 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 		}
 		return e.PrintObjects(ctx, s, []command.Resource{api.Repositories}, "", nil, c.Limit, t, func(u *unstructured.Unstructured) ([]string, error) {
 			repo, err := api.RepositoryView(u)
-			health, git, st := healthText(repo.Status.Health), gitOf(repo), repo.Status.Sync
+			health, git, st := healthText(repo.Status.Health), repo.Spec.GitBlock(), repo.Status.Sync
 			if _, suspended := paused[u.GetUID()]; suspended {
 				health = "suspended"
 			}
@@ -82,14 +82,6 @@ func targetText(u *unstructured.Unstructured, repo api.Repository) string {
 		return "directory"
 	}
 	return text.OrDash(repo.Spec.Sync.Target)
-}
-
-// gitOf returns the Git part of a spec, which is empty for a type without one.
-func gitOf(repo api.Repository) api.GitBlock {
-	if b := repo.Spec.Block(); b != nil {
-		return *b
-	}
-	return api.GitBlock{}
 }
 
 type showCmd struct {
