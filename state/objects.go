@@ -56,7 +56,7 @@ type Tail struct {
 // Tail is as good.
 func (s *Store) Tail(data []byte, from int) (Tail, error) {
 	size := len(data) - from
-	packed, err := s.objects.Pack(data[from:])
+	packed, err := s.tails.Pack(data[from:])
 	if err != nil || len(packed) >= size {
 		return Tail{}, err
 	}

@@ -177,7 +177,8 @@ type Store struct {
 	refused atomic.Bool // the disk refused the last transaction; see DiskError
 	seal    sealer
 	objects frame.Compression
-	reserve *reserveFile // of the writer
+	tails   frame.Compression // of Tail, whose callers the writer never waits for
+	reserve *reserveFile      // of the writer
 
 	// mu guards cur and closed.
 	mu     sync.Mutex

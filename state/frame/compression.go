@@ -11,7 +11,7 @@ import (
 // smaller, and are what is written and read most often: jobs and statuses.
 const PackedFrom = 2 << 10
 
-// encoders is how many objects are compressed at a time: one of a caller beside that of the writer.
+// encoders is how many objects are compressed at a time.
 const encoders = 2
 
 // magic is how a compressed object begins (RFC 8878, 3.1.1). JSON never does.
