@@ -313,7 +313,7 @@ func TestPendingJobsMemory(t *testing.T) {
 	})
 	w := readUsage(t, d.cmd.Process.Pid)
 	t.Logf("%d jobs: %s", n, w)
-	if limit := 73<<10 + n*45/100; w.peak > limit { // KiB; 117 MiB for a hundred thousand, of them 37 of mapped files
+	if limit := 69<<10 + n*45/100; w.peak > limit { // KiB; 114 MiB for a hundred thousand, of them 33 of mapped files
 		t.Errorf("%d MiB at most, want %d", w.peak>>10, limit>>10)
 	}
 	d.kill()
