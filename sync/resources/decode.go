@@ -226,7 +226,7 @@ const longestNumber = 300
 // scanned are the bytes that split looks at.
 var scanned = [256]bool{'"': true, '{': true, '[': true, '}': true, ']': true, ',': true, 'e': true, 'E': true}
 
-// split returns the members of a valid JSON object without white space, in order; none of any other
+// split returns the members of a valid compact JSON object, in order, and no members of another
 // value. plain reports whether each number in it can be read as a float64 or an int64, which one
 // with an exponent may not. The error is that of nesting beyond maxDepth.
 func split(object json.RawMessage) (out []field, plain bool, err error) {

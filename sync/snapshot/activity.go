@@ -124,8 +124,8 @@ func (a *Activity) skipReason(uid string) string {
 }
 
 // Run releases memory after the start and once after a burst of work, because an agent waits most of
-// its life and small boards have little to spare, drops skipped jobs that are gone, and counts the history, until ctx
-// ends. busy reports whether a job runs.
+// its life and small boards have little to spare, drops skipped jobs that are gone, and counts the
+// history, until ctx ends. busy reports whether a job runs.
 func (a *Activity) Run(ctx context.Context, store *state.Store, queue *kube.Informer, busy func() bool, log *slog.Logger) error {
 	if err := a.Runs.Load(ctx, store, time.Now()); err != nil && ctx.Err() == nil {
 		log.Warn("read history", "err", err)
