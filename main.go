@@ -12,7 +12,7 @@
 //	                    (state/rebuild.go writes the new one)
 //	sync/text           terminal-safe text, sizes, ages, redaction
 //	sync/program        runs programs of the host
-//	sync/fileid         which file of the disk it is, and when it changed
+//	sync/fileid         which file of the disk it is, and when it changed; bounded reads
 //	sync/netx           guard of addresses, proxies, downloads, errors of calls over HTTP
 //	sync/api            wire types, labels, conditions, CRDs; api/admission: rules
 //	sync/kube           the door to client-go: tokens, clock, retries, informers

@@ -19,6 +19,7 @@ import (
 
 	"limpet/state/atomicfile"
 	"limpet/state/frame"
+	"limpet/sync/fileid"
 )
 
 // Secrets are sealed with AES-256-GCM; the name of the secret is the additional data, so that one
@@ -154,7 +155,7 @@ func (s *sealer) key(create bool) (cipher.AEAD, string, error) {
 // material reads what the key is derived from.
 func (s *sealer) material(create bool) ([]byte, error) {
 	if dir := os.Getenv("CREDENTIALS_DIRECTORY"); dir != "" {
-		text, err := os.ReadFile(filepath.Join(dir, sealCredential))
+		text, err := fileid.Read(filepath.Join(dir, sealCredential), fileid.MaxSettings)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return text, err
 		}

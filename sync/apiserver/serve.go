@@ -21,6 +21,7 @@ import (
 	"limpet/state/atomicfile"
 	"limpet/sync/apiserver/token"
 	"limpet/sync/auth"
+	"limpet/sync/fileid"
 	"limpet/sync/kube"
 )
 
@@ -117,7 +118,7 @@ func usableCertificate(certFile, keyFile string, hosts []string, now time.Time) 
 	if _, err := auth.ReadPrivate(keyFile); err != nil {
 		return false
 	}
-	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	pair, err := ReadPair(certFile, keyFile)
 	if err != nil || now.Before(pair.Leaf.NotBefore) || now.Add(selfCertRenewal).After(pair.Leaf.NotAfter) {
 		return false
 	}
@@ -204,7 +205,7 @@ func ListenTLS(ln net.Listener, certFile, keyFile string, protocols ...string) (
 		protocols = []string{"h2", "http/1.1"}
 	}
 	pair := &kube.Reloaded[*tls.Certificate]{Paths: []string{certFile, keyFile}, Log: slog.Default(), Read: func() (*tls.Certificate, error) {
-		pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+		pair, err := ReadPair(certFile, keyFile)
 		if err != nil {
 			return nil, fmt.Errorf("read certificate %s and key %s: %w", certFile, keyFile, err)
 		}
@@ -218,4 +219,17 @@ func ListenTLS(ln net.Listener, certFile, keyFile string, protocols ...string) (
 		NextProtos:     protocols,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair.Get() },
 	}), nil
+}
+
+// ReadPair reads a certificate and its private key.
+func ReadPair(certFile, keyFile string) (tls.Certificate, error) {
+	cert, err := fileid.Read(certFile, fileid.MaxSettings)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	key, err := fileid.Read(keyFile, fileid.MaxSettings)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.X509KeyPair(cert, key)
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"iter"
 	"maps"
@@ -15,6 +14,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"limpet/sync/fileid"
 	"limpet/sync/signature"
 )
 
@@ -363,7 +363,7 @@ func readDir(dir, base string, s selection) (keys map[string][]byte, err error) 
 	}
 	var at place
 	for _, key := range slices.Sorted(maps.Keys(paths)) {
-		v, err := readFile(root.Open, paths[key], s.check.of(key))
+		v, err := readFile(root.OpenFile, paths[key], s.check.of(key))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
@@ -395,17 +395,17 @@ func plainName(s string) bool {
 // ReadPrivate reads a regular file of at most 1 MiB that holds a secret. It refuses one that others
 // than its owner may read; a group may read it when root owns it, which is how systemd and
 // Kubernetes hand over secrets. Errors name the file and never hold its content.
-func ReadPrivate(path string) ([]byte, error) { return readFile(os.Open, path, checkPrivate) }
+func ReadPrivate(path string) ([]byte, error) { return readFile(os.OpenFile, path, checkPrivate) }
 
 // ReadPrivateIn is ReadPrivate of a file in a directory; a link does not lead out of it.
 func ReadPrivateIn(root *os.Root, name string) ([]byte, error) {
-	return readFile(root.Open, name, checkPrivate)
+	return readFile(root.OpenFile, name, checkPrivate)
 }
 
 // ReadPublicIn reads a file of public keys in a directory: one of at most 1 MiB that only its owner
 // may write to. A link does not lead out of the directory. Errors name the file.
 func ReadPublicIn(root *os.Root, name string) ([]byte, error) {
-	return readFile(root.Open, name, checkOwned)
+	return readFile(root.OpenFile, name, checkOwned)
 }
 
 // fileCheck checks owner and mode of a file.
@@ -424,30 +424,8 @@ func (c fileCheck) of(key string) fileCheck {
 }
 
 // readFile reads a regular file of at most 1 MiB that passes a check of its owner and mode.
-func readFile(open func(string) (*os.File, error), name string, check fileCheck) ([]byte, error) {
-	f, err := open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", name)
-	}
-	if err := check(name, info); err != nil {
-		return nil, err
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxValue+1))
-	switch {
-	case err != nil:
-		return nil, err
-	case len(data) > maxValue:
-		return nil, fmt.Errorf("%s is larger than %d bytes", name, maxValue)
-	}
-	return data, nil
+func readFile(open fileid.OpenFile, name string, check fileCheck) ([]byte, error) {
+	return fileid.ReadChecked(open, name, maxValue, check)
 }
 
 // checkPrivate allows what only the owner may read, and group-readable files

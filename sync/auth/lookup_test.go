@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -115,6 +116,13 @@ func TestReadPrivate(t *testing.T) {
 	write(t, file, canary, 0o604)
 	if _, err := ReadPrivate(file); err == nil || strings.Contains(err.Error(), canary) {
 		t.Errorf("open to others: %v", err)
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe") // that nobody writes to
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadPrivate(pipe); err == nil || !strings.Contains(err.Error(), "not a regular") {
+		t.Errorf("a pipe: %v", err)
 	}
 }
 

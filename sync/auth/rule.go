@@ -57,7 +57,7 @@ func readKeys(values, files map[string]string, is func(string) bool, check fileC
 		if !is(k) {
 			continue
 		}
-		v, err := readFile(os.Open, files[k], check.of(k))
+		v, err := readFile(os.OpenFile, files[k], check.of(k))
 		if err != nil {
 			return nil, fmt.Errorf("key %s: %w", k, err)
 		}

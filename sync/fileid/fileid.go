@@ -1,5 +1,5 @@
-// Package fileid reads what the disk says of a file beside its fs.FileInfo, which each system calls by
-// other names.
+// Package fileid reads the files that people name, and what the disk says of a file beside its
+// fs.FileInfo, which each system calls by other names.
 package fileid
 
 import (

@@ -17,7 +17,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"os"
 	"slices"
@@ -25,6 +24,7 @@ import (
 	"time"
 
 	"limpet/sync/auth"
+	"limpet/sync/fileid"
 	"limpet/sync/netx"
 )
 
@@ -79,12 +79,7 @@ func (r Request) file(path string) ([]byte, error) {
 	if !r.Own() && !r.Trusted {
 		return nil, errors.New("only keys of a credentials directory or of the config file may name a file")
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, netx.MaxAnswer))
+	return fileid.Read(path, fileid.MaxSettings)
 }
 
 // key returns the cache key of the token for this request.

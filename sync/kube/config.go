@@ -3,17 +3,18 @@ package kube
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
+	"limpet/sync/fileid"
 	"limpet/sync/text"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
 )
 
 // defaultTimeout is how long one call may take, its answer included. It is
@@ -165,15 +166,15 @@ func (t *target) adopt(c Config, cfg *rest.Config) {
 }
 
 func loadKubeconfig(path string) (*rest.Config, error) {
+	// The library opens the files again, and would wait for a pipe.
+	if _, err := fileid.Read(path, fileid.MaxSettings); err != nil {
+		return nil, &FlagError{Flag: "--kubeconfig", Err: err}
+	}
 	file, err := clientcmd.LoadFromFile(path)
 	if err == nil {
-		err = clientcmd.ResolveLocalPaths(file)
+		err = checkReferences(file)
 	}
-	var pathErr *fs.PathError
-	switch {
-	case errors.As(err, &pathErr):
-		return nil, &FlagError{Flag: "--kubeconfig", Err: pathErr}
-	case err != nil:
+	if err != nil {
 		return nil, flagErrorf("--kubeconfig", "read %s: %w", path, text.RedactError(err))
 	}
 	cfg, err := clientcmd.NewDefaultClientConfig(*file, &clientcmd.ConfigOverrides{}).ClientConfig()
@@ -184,6 +185,19 @@ func loadKubeconfig(path string) (*rest.Config, error) {
 		cfg.ExecProvider.StdinUnavailable = true // the terminal belongs to the dashboard
 	}
 	return cfg, nil
+}
+
+// checkReferences reads the files that the current context of a kubeconfig names.
+func checkReferences(file *api.Config) error {
+	if err := clientcmd.ResolveLocalPaths(file); err != nil || api.MinifyConfig(file) != nil {
+		return err // of a context that is not there, the library speaks
+	}
+	for _, named := range clientcmd.GetConfigFileReferences(file) {
+		if _, err := fileid.Read(*named, fileid.MaxSettings); *named != "" && err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // parseBase accepts a base URL with or without a trailing slash or "/apis".

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -70,6 +71,9 @@ func TestConnectRefusesBadConfig(t *testing.T) {
 	write(t, dir, map[string][]byte{"token": []byte("tok-" + testToken), "empty": []byte(" \n"), "two": []byte("a\nb"),
 		"kube": []byte("not: [yaml")})
 	f := func(name string) string { return filepath.Join(dir, name) }
+	if err := syscall.Mkfifo(f("pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, tc := range map[string]struct {
 		config Config
 		want   []string
@@ -88,6 +92,7 @@ func TestConnectRefusesBadConfig(t *testing.T) {
 		"kubeconfig absent": {Config{Kubeconfig: f("none")}, []string{"--kubeconfig", "no such file"}},
 		"kubeconfig broken": {Config{Kubeconfig: f("kube")}, []string{"--kubeconfig"}},
 		"kubeconfig empty":  {Config{Kubeconfig: f("empty")}, []string{"--kubeconfig"}},
+		"a pipe of it":      {Config{Kubeconfig: kubeconfig(t, "https://h", "", "{tokenFile: "+f("pipe")+"}")}, []string{"--kubeconfig", "not a regular"}},
 	} {
 		_, err := Connect(t.Context(), tc.config)
 		if err == nil {

@@ -12,7 +12,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -22,6 +21,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"limpet/sync/api"
+	"limpet/sync/fileid"
 	"limpet/sync/text"
 )
 
@@ -366,12 +366,7 @@ func (f *fileToken) refused(_ context.Context, used string) string {
 }
 
 func readToken(path string) (string, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, mostToken))
+	data, err := fileid.Read(path, mostToken)
 	if err != nil {
 		return "", err
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+
+	"limpet/sync/fileid"
 )
 
 // material is one PEM text of the TLS configuration, from a file or, with a kubeconfig, from
@@ -28,9 +30,9 @@ func (m material) read() ([]byte, error) {
 	if len(m.data) > 0 {
 		return m.data, nil
 	}
-	data, err := os.ReadFile(m.path)
+	data, err := fileid.Read(m.path, fileid.MaxSettings)
 	if err != nil {
-		return nil, &FlagError{Flag: m.name, Err: err} // a PathError names the file
+		return nil, &FlagError{Flag: m.name, Err: err}
 	}
 	return data, nil
 }

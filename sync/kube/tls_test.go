@@ -198,7 +198,7 @@ func TestTLSErrorsNameTheFlag(t *testing.T) {
 		"CA is text":           {TLS{CAFile: f("text")}, []string{"--tls-ca-file", "text", "holds no certificate"}},
 		"CA is a key":          {TLS{CAFile: f("key")}, []string{"--tls-ca-file", "holds no certificate"}},
 		"CA broken":            {TLS{CAFile: f("broken")}, []string{"--tls-ca-file", "holds no certificate"}},
-		"CA is a directory":    {TLS{CAFile: dir}, []string{"--tls-ca-file", "directory"}},
+		"CA is a directory":    {TLS{CAFile: dir}, []string{"--tls-ca-file", "not a regular file"}},
 		"cert without key":     {TLS{CertFile: f("cert")}, []string{"--tls-cert-file", "--tls-key-file"}},
 		"key without cert":     {TLS{KeyFile: f("key")}, []string{"--tls-key-file", "--tls-cert-file"}},
 		"cert missing":         {TLS{CertFile: f("none"), KeyFile: f("key")}, []string{"--tls-cert-file", "no such file"}},

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash"
-	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,12 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"limpet/sync/api"
+	"limpet/sync/fileid"
 )
 
 // A manifest file holds YAML (or JSON) documents, one object each, or Lists of objects.
-
-// maxFile bounds a manifest file, and each file that it refers to, in bytes.
-const maxFile = 4 << 20
 
 // file is the last state of one file.
 type file struct {
@@ -77,7 +73,7 @@ func (f *file) changed() bool {
 
 // readInto reads a file and adds it to a sum.
 func readInto(sum hash.Hash, path string) ([]byte, error) {
-	data, err := readBounded(path)
+	data, err := fileid.Read(path, fileid.MaxSettings)
 	fmt.Fprintf(sum, "%s\n%d\n%v\n", path, len(data), err)
 	sum.Write(data)
 	return data, err
@@ -167,26 +163,4 @@ func (o *object) complete(x *expander, rules Options) (warning string, err error
 	}
 	delete(o.Object, "status")
 	return "", nil
-}
-
-// readBounded reads a regular file of at most maxFile bytes.
-func readBounded(path string) (data []byte, err error) {
-	// A named pipe would block the open itself.
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	data, err = io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err == nil && int64(len(data)) > maxFile {
-		err = fmt.Errorf("%s is larger than %d bytes", path, maxFile)
-	}
-	return data, err
 }

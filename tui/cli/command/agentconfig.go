@@ -3,13 +3,11 @@ package command
 import (
 	"bytes"
 	"cmp"
-	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -21,7 +19,9 @@ import (
 
 	"limpet/state"
 	"limpet/sync/agent"
+	"limpet/sync/apiserver"
 	"limpet/sync/apiserver/manifests"
+	"limpet/sync/fileid"
 	"limpet/sync/jobs"
 	"limpet/sync/kube"
 	"limpet/sync/netx"
@@ -155,7 +155,7 @@ func (g *Flags) Kinds() (resources.Kinds, error) {
 func (g *Flags) NotifyTargets(log *slog.Logger) ([]*notify.Target, error) {
 	var key []byte
 	if g.NotifyHMACKeyFile != "" && len(g.Notify) > 0 {
-		data, err := os.ReadFile(g.NotifyHMACKeyFile)
+		data, err := fileid.Read(g.NotifyHMACKeyFile, fileid.MaxSettings)
 		if key = bytes.TrimSpace(data); err == nil && len(key) == 0 {
 			err = fmt.Errorf("%s is empty", g.NotifyHMACKeyFile)
 		}
@@ -276,7 +276,7 @@ func checkPair(next, certFlag, cert, keyFlag, key string) error {
 	if cert == "" {
 		return nil
 	}
-	if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
+	if _, err := apiserver.ReadPair(cert, key); err != nil {
 		return Usagef("", "--%s %s, --%s %s: %w", certFlag, cert, keyFlag, key, err)
 	}
 	return nil

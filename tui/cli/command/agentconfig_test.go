@@ -5,7 +5,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+
+	"limpet/sync/agent"
 )
 
 // TestConfigLists: a rule with a word that is not known, or that could never apply, is refused
@@ -76,6 +79,38 @@ func TestRulesThatOthersWrite(t *testing.T) {
 		}
 		if _, err := parseConfig(path, []byte(c.text)); (err == nil) != c.good {
 			t.Errorf("%q, mode %o: %v", c.text, c.mode, err)
+		}
+	}
+}
+
+// TestUnreadableFiles: a setting that names a pipe, which would be waited for, or a file that is far
+// too large is a usage error.
+func TestUnreadableFiles(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	pipe, large := filepath.Join(s.Dir, "pipe"), filepath.Join(s.Dir, "large")
+	if err := errors.Join(syscall.Mkfifo(pipe, 0o600), os.WriteFile(large, nil, 0o600), os.Truncate(large, 8<<20)); err != nil {
+		t.Fatal(err)
+	}
+	const server = "--provisioning-server-url=https://grafana.example.com "
+	for _, flags := range []string{
+		"--config=FILE", "--kubeconfig=FILE", server + "--token-file=FILE", server + "--tls-ca-file=FILE",
+		server + "--tls-cert-file=FILE --tls-key-file=FILE", "--webhook-listen=:0 --webhook-cert-file=FILE --webhook-key-file=FILE",
+		"--artifact-listen=:0 --artifact-url=https://a.example --artifact-token-file=FILE",
+		"--artifact-listen=:0 --artifact-url=https://a.example --artifact-tls-cert-file=FILE --artifact-tls-key-file=FILE",
+		"--notify=https://a.example --notify-hmac-key-file=FILE", "--loki-url=https://a.example --loki-password-file=FILE",
+	} {
+		for path, want := range map[string]string{pipe: "pipe is not a regular file", large: "large is larger than"} {
+			e, _, err := s.parse(append(strings.Fields(strings.ReplaceAll(flags, "FILE", path)), "status")...)
+			if err == nil {
+				var cfg agent.Config
+				if cfg, err = e.AgentConfig(nil, path, e.Log); err == nil {
+					err = cfg.API.Check()
+				}
+			}
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q", flags, err, want)
+			}
 		}
 	}
 }

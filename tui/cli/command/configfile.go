@@ -22,6 +22,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
+	"limpet/sync/fileid"
 	"limpet/sync/text"
 )
 
@@ -111,7 +112,7 @@ func ReadConfig(explicit string, env func(string) string) (*ConfigFile, error) {
 	if !there && explicit == "" {
 		return noConfig(), nil
 	}
-	data, err := os.ReadFile(path)
+	data, err := fileid.Read(path, fileid.MaxSettings)
 	if err != nil {
 		return nil, Usagef("limpet config path    # the one that is looked for", "read config file: %w", err)
 	}

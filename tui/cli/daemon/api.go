@@ -13,6 +13,7 @@ import (
 	"limpet/sync/apiserver"
 	"limpet/sync/apiserver/manifests"
 	"limpet/sync/apiserver/token"
+	"limpet/sync/fileid"
 	"limpet/sync/kube"
 	"limpet/sync/text"
 	"limpet/sync/webhook"
@@ -157,7 +158,7 @@ func (c APICommand) serve(ctx context.Context, e *command.Env, store *state.Stor
 func (c APICommand) token(e *command.Env) (secret, from, shown string, err error) {
 	secret, from, shown = e.Flags.Token, "that of --token", "$LIMPET_TOKEN"
 	if e.Flags.TokenFile != "" {
-		data, err := e.ReadFile(e.Flags.TokenFile)
+		data, err := fileid.Read(e.Flags.TokenFile, fileid.MaxSettings)
 		if err != nil {
 			return "", "", "", command.Usagef("", "--token-file: %w", err)
 		}

@@ -19,6 +19,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/control"
+	"limpet/sync/fileid"
 	"limpet/sync/kube"
 	"limpet/sync/netx"
 	"limpet/sync/text"
@@ -143,7 +144,7 @@ func (p *examination) checkToken(context.Context) check {
 	case p.env.Embedded():
 		return passed("that of the daemon")
 	case p.env.Flags.TokenFile != "":
-		data, err := p.env.ReadFile(p.env.Flags.TokenFile)
+		data, err := fileid.Read(p.env.Flags.TokenFile, fileid.MaxSettings)
 		if err != nil {
 			return failed("ls -l "+text.ShellWord(p.env.Flags.TokenFile), "--token-file: %v", err)
 		}
