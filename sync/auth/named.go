@@ -31,6 +31,17 @@ func (p Places) Named(ctx context.Context, namespace, name string, keys ...strin
 // oldKeys are the names that keys had before in Secrets of Flux, which reads them still.
 var oldKeys = map[string]string{keyCA: keyCAOld, keyClientCert: "certFile", keyClientKey: "keyFile"}
 
+// setTLS takes the authority and the client certificate of a Secret.
+func (c *Credentials) setTLS(keys map[string][]byte) {
+	value := func(key string) []byte {
+		if len(keys[key]) > 0 {
+			return keys[key]
+		}
+		return keys[oldKeys[key]]
+	}
+	c.CA, c.ClientCert, c.ClientKey = value(keyCA), value(keyClientCert), value(keyClientKey)
+}
+
 // NamedTransport reads how the host of a source is reached: the TLS keys of one Secret and the proxy
 // of another, in the forms of Flux; "" is none.
 func (p Places) NamedTransport(ctx context.Context, namespace, tls, proxy string) (*Credentials, error) {
@@ -40,13 +51,7 @@ func (p Places) NamedTransport(ctx context.Context, namespace, tls, proxy string
 		if err != nil {
 			return nil, err
 		}
-		value := func(key string) []byte {
-			if len(keys[key]) > 0 {
-				return keys[key]
-			}
-			return keys[oldKeys[key]]
-		}
-		c.CA, c.ClientCert, c.ClientKey = value(keyCA), value(keyClientCert), value(keyClientKey)
+		c.setTLS(keys)
 		if len(c.CA) == 0 && len(c.ClientCert) == 0 || (len(c.ClientCert) == 0) != (len(c.ClientKey) == 0) {
 			return nil, fmt.Errorf("secret %s/%s: it needs ca.crt, or tls.crt with tls.key", namespace, tls)
 		}

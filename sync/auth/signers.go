@@ -75,8 +75,8 @@ func signingKey(at place) (*Credentials, error) {
 }
 
 // The keys that a secret, a credentials directory or a rule may hold. They are Flux's (username and
-// password, bearerToken, identity and known_hosts with password as its passphrase, ca.crt or
-// caFile, tls.crt and tls.key) and, for Grafana's secure.token, token.
+// password, bearerToken, identity and known_hosts with password as its passphrase, ca.crt, tls.crt
+// and tls.key, or their oldKeys) and, for Grafana's secure.token, token.
 const (
 	keyUsername   = "username"
 	keyPassword   = "password"
@@ -97,7 +97,7 @@ const (
 // keyNames are all keys of credentials, in the order in which they are read.
 var keyNames = []string{
 	keyUsername, keyPassword, keyBearer, keyToken, keyIdentity,
-	keyKnownHosts, keyCA, keyCAOld, keyClientCert, keyClientKey,
+	keyKnownHosts, keyCA, keyCAOld, keyClientCert, keyClientKey, oldKeys[keyClientCert], oldKeys[keyClientKey],
 	keyProxy, keyProxyUsername, keyProxyPassword,
 }
 
@@ -215,10 +215,8 @@ func transport(at place) (c *Credentials, err error) {
 			return nil, at.wrong("%s is longer than %d bytes", k, limit)
 		}
 	}
-	c = &Credentials{CA: at.keys[keyCA], ClientCert: at.keys[keyClientCert], ClientKey: at.keys[keyClientKey], Source: at.name}
-	if len(c.CA) == 0 {
-		c.CA = at.keys[keyCAOld]
-	}
+	c = &Credentials{Source: at.name}
+	c.setTLS(at.keys)
 	if (len(c.ClientCert) > 0) != (len(c.ClientKey) > 0) {
 		return nil, at.wrong("tls.crt and tls.key go together, one of them is missing")
 	}
