@@ -380,8 +380,8 @@ func errorText(body []byte) string {
 
 // Following returns the RoundTripper of an http.Client that follows redirects. A request that has
 // left the scheme and host of the first one goes without the login of that: without its
-// Authorization, and over the connections of other, which show no client certificate. A hop that
-// returns gets neither back.
+// Authorization and its address, and over the connections of other, which show no client
+// certificate. A hop that returns gets none of them back.
 func (c *Client) Following(own, other Trust) (http.RoundTripper, error) {
 	with, err := c.RoundTripper(own)
 	if err != nil {
@@ -400,6 +400,7 @@ func (r redirected) RoundTrip(req *http.Request) (*http.Response, error) {
 		if before == nil || !SameHost(before.URL, hop.URL) {
 			req = req.Clone(req.Context())
 			req.Header.Del("Authorization")
+			req.Header.Del("Referer") // with the query of the first request
 			return r.other.RoundTrip(req)
 		}
 	}

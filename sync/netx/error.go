@@ -161,8 +161,12 @@ func HostPort(u *url.URL) string {
 }
 
 // SteadyText returns the text of a network error without varying parts such as a port
-// or the hour: statuses repeat it, and should change only with the error.
+// or the hour: statuses repeat it, and should change only with the error. The URL of a request
+// is none of it: its query may hold a secret.
 func SteadyText(err error) string {
+	if call, ok := errors.AsType[*url.Error](err); ok {
+		err = call.Err
+	}
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Op + ": " + op.Err.Error()
 	}

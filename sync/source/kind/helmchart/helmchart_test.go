@@ -295,6 +295,47 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
+// TestQuery: the query of a repository is part of the addresses that are relative to it, as with
+// Helm, and of no message; one of another host does not get it.
+func TestQuery(t *testing.T) {
+	t.Parallel()
+	h, other, r := newHost(t), newHost(t), newRig(t)
+	body := h.publish("1.0.0", "", nil)
+	other.serve("/site-2.0.0.tgz", h.publish("2.0.0", "", nil))
+	h.serve("/index.yaml", bytes.ReplaceAll(h.files["/index.yaml"], []byte("- site-2"), []byte("- "+other.URL+"/site-2")))
+	r.Apply("HelmRepository/charts", `"url":"`+h.URL+`/?pass=hunter22"`)
+	r.Apply("HelmChart/site", `"chart":"site","version":"1.x",`+ofIndex)
+	r.Ready("HelmChart/site", "1.0.0")
+	if _, got := r.Bytes("HelmChart/site"); !bytes.Equal(got, body) {
+		t.Error("the bytes are not those that were published")
+	}
+	if seen := h.take(); !slices.Equal(seen, []string{"/index.yaml?pass=hunter22  200", "/site-1.0.0.tgz?pass=hunter22  200"}) {
+		t.Errorf("%q", seen)
+	}
+	r.Apply("HelmChart/away", `"chart":"site","version":"2.x",`+ofIndex)
+	r.Ready("HelmChart/away", "2.0.0")
+	if seen := other.take(); !slices.Equal(seen, []string{"/site-2.0.0.tgz  200"}) {
+		t.Errorf("%q", seen)
+	}
+	mute := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	t.Cleanup(mute.Close)
+	third := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Referer() != "" {
+			t.Errorf("another host gets %s", r.Referer())
+		}
+		panic(http.ErrAbortHandler)
+	}))
+	t.Cleanup(third.Close)
+	away := httptest.NewServer(http.RedirectHandler(third.URL, http.StatusFound))
+	t.Cleanup(away.Close)
+	for name, url := range map[string]string{"none": h.URL + "/none", "mute": mute.URL, "away": away.URL} {
+		r.Apply("HelmRepository/"+name, `"url":"`+url+`?pass=hunter22"`)
+		if s := r.In("HelmRepository/"+name, source.Failed, "Failed"); strings.Contains(s.Message, "hunter22") {
+			t.Error(s.Message)
+		}
+	}
+}
+
 // TestClientCertificate: it is shown to the host of the index alone, and to none to which that
 // redirects.
 func TestClientCertificate(t *testing.T) {

@@ -114,7 +114,7 @@ func (h *host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Header.Get("If-None-Match") == tag:
 		status = http.StatusNotModified
 	}
-	h.seen = append(h.seen, fmt.Sprint(r.URL.Path, " ", user, " ", status))
+	h.seen = append(h.seen, fmt.Sprint(r.URL.RequestURI(), " ", user, " ", status))
 	w.Header().Set("ETag", tag)
 	if w.WriteHeader(status); status == http.StatusOK {
 		_, _ = w.Write(body)

@@ -1,6 +1,7 @@
 package helmrepository
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,13 +76,22 @@ func (r Repository) Host() string {
 	return ""
 }
 
-// At returns the address of a file of the repository.
+// At returns the address of a file of the repository, or of one that its index names. A relative one
+// has the query of the repository. Source: Helm.
 func (r Repository) At(file string) (*url.URL, error) {
 	base, err := url.Parse(r.URL)
 	if err != nil {
 		return nil, err
 	}
-	return base.JoinPath("/").Parse(file)
+	named, err := url.Parse(file)
+	if err != nil {
+		return nil, err
+	}
+	at := base.JoinPath("/").ResolveReference(named)
+	if named.Scheme+named.Host == "" {
+		at.RawQuery = cmp.Or(base.RawQuery, at.RawQuery)
+	}
+	return at, nil
 }
 
 // Uses returns the Secrets of the login.
@@ -168,7 +178,7 @@ func (c *Client) Get(ctx context.Context, r Repository, at *url.URL, header http
 		return resp, nil
 	}
 	_ = resp.Body.Close()
-	err = fmt.Errorf("%s answers %s", at.Redacted(), resp.Status)
+	err = fmt.Errorf("%s%s answers %s", at.Host, at.Path, resp.Status) // a query may hold a secret
 	if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
 		err = &LoginError{fmt.Errorf("%w; check the Secret of spec.secretRef of the HelmRepository", err)}
 	}
