@@ -21,6 +21,7 @@ import (
 const (
 	manifestDir     = ".limpet"
 	manifestPath    = manifestDir + "/manifest.json"
+	newManifest     = manifestPath + ".new"
 	manifestVersion = 2
 	// maxManifest is the maximum size of a manifest in bytes: about 400,000 files.
 	maxManifest = 128 << 20

@@ -1,10 +1,14 @@
 package sink
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"limpet/sync/testenv/suite"
@@ -80,5 +84,46 @@ func TestSpareCutOff(t *testing.T) {
 	if err := now.decode(whole); err != nil || !maps.Equal(now.Dirs, was.Dirs) || !maps.Equal(now.Seen, was.Seen) ||
 		now.Boot != "b" || now.Shown != 1 || len(now.Stale) != 1 {
 		t.Errorf("%+v, %v", now, err)
+	}
+}
+
+// TestNoteCutOff: a new manifest that cannot be finished leaves nothing beside the present one, and
+// what a killed process leaves there neither stays nor holds up the end of the directory.
+func TestNoteCutOff(t *testing.T) {
+	t.Parallel()
+	target, content := permit(t), tree{"a.json": "A"}
+	mustPut(t, target, "c0", content)
+	dir := filepath.Join(target.String(), manifestDir)
+	present := filepath.Join(target.String(), manifestPath)
+	_, err := put(t, target, "c1", content, func(d *Dir) {
+		d.step = func(string) {
+			if err := errors.Join(os.Remove(present), os.MkdirAll(filepath.Join(present, "x"), 0o755)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if left, _ := os.ReadDir(dir); err == nil || len(left) != 1 {
+		t.Errorf("%v, and in %s are %v", err, manifestDir, left)
+	}
+	if err := os.RemoveAll(target.String()); err != nil {
+		t.Fatal(err)
+	}
+	mustPut(t, target, "c0", content)
+	if err := os.WriteFile(filepath.Join(target.String(), newManifest), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mustPut(t, target, "c1", content)
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("after the next one there are %v, %v", left, err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "manifest.json.OLDER"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Leave(t.Context(), target, owner, false); err != nil {
+		t.Error(err)
+	}
+	check(t, target, content)
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s is left: %v", manifestDir, err)
 	}
 }

@@ -137,10 +137,8 @@ func (d *Dir) Release() error {
 			return fmt.Errorf("release %s: %w", d.target, err)
 		}
 	}
-	for _, name := range []string{execPath, manifestPath, manifestDir} {
-		if err := d.parent.Remove(path.Join(d.base, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("release %s: %w", d.target, err)
-		}
+	if err := d.parent.RemoveAll(path.Join(d.base, manifestDir)); err != nil {
+		return fmt.Errorf("release %s: %w", d.target, err)
 	}
 	return nil
 }

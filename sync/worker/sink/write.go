@@ -56,15 +56,16 @@ func (d *Dir) Write(ctx context.Context, p *Plan, read func(context.Context, Fil
 // writeManifest replaces the manifest of the present directory.
 func (d *Dir) writeManifest(m *manifest) error {
 	dirs := &dirSet{root: d.old, top: ".", made: map[string]bool{manifestDir: true}}
-	temporary := manifestPath + "." + unique()
-	_, err := dirs.write(temporary, m.encode(), fileMode)
+	_ = dirs.remove(newManifest) // of a process that was killed
+	_, err := dirs.write(newManifest, m.encode(), fileMode)
 	if err == nil {
-		err = d.old.Rename(temporary, manifestPath)
+		err = d.old.Rename(newManifest, manifestPath)
 	}
 	if err == nil {
 		err = dirs.sync()
 	}
 	if err != nil {
+		_ = dirs.remove(newManifest) // else it keeps the space that was not enough
 		return fmt.Errorf("write manifest of %s: %w", d.target, err)
 	}
 	return nil
