@@ -73,6 +73,9 @@ func (d *Dir) Plan(commit, source string, files []File) (*Plan, error) {
 			p.Added = append(p.Added, f)
 		case same:
 			e.at = found.trusted(now)
+			if d.spare != nil && was.at.Inode != found.Inode {
+				e.at.Inode = 0 // the spare generation has another file, or none
+			}
 			p.kept = append(p.kept, f.Path)
 		case edited:
 			p.kept = append(p.kept, f.Path)

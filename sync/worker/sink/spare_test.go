@@ -318,6 +318,39 @@ func TestKeptEdits(t *testing.T) {
 	}
 }
 
+// TestNoted: files that another program has put in the place of the same ones, or has added before
+// they came with a commit, are what the next write shows, and not what they took the place of.
+func TestNoted(t *testing.T) {
+	t.Parallel()
+	target, content := permit(t), tree{"a.json": "A", "b.json": "B"}
+	for i := range 3 {
+		content["a.json"] = fmt.Sprint("A", i)
+		mustPut(t, target, fmt.Sprint("c", i), content)
+	}
+	name := filepath.Join(target.String(), "b.json")
+	moved := filepath.Join(filepath.Dir(target.String()), "mine.json")
+	added, past := filepath.Join(target.String(), "new.json"), time.Now().Add(-time.Minute)
+	if err := errors.Join(os.Rename(name, moved), os.WriteFile(name, []byte("B"), 0o644), os.Chtimes(name, past, past),
+		os.WriteFile(added, []byte("N"), 0o644), os.Chtimes(added, past, past)); err != nil {
+		t.Fatal(err)
+	}
+	content["new.json"] = "N"
+	if got := mustPut(t, target, "c3", content); len(got) > 0 {
+		t.Errorf("written %q", got)
+	}
+	if err := os.WriteFile(moved, []byte("theirs"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	content["a.json"] = "A4"
+	mustPut(t, target, "c4", content)
+	check(t, target, content)
+	since := changed(t, name)
+	content["a.json"] = "A5"
+	if mustPut(t, target, "c5", content); changed(t, name) != since {
+		t.Error("a file that stays is linked again")
+	}
+}
+
 // lose does to the hidden generation what a power cut may do: nothing of it was synced.
 func lose(t *testing.T, target Target, rng *rand.Rand) {
 	t.Helper()
