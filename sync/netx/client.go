@@ -381,7 +381,7 @@ func errorText(body []byte) string {
 // Following returns the RoundTripper of an http.Client that follows redirects. A request that has
 // left the scheme and host of the first one goes without the login of that: without its
 // Authorization and its address, and over the connections of other, which show no client
-// certificate. A hop that returns gets none of them back.
+// certificate. A hop that returns gets none of them back. One from https to http is refused.
 func (c *Client) Following(own, other Trust) (http.RoundTripper, error) {
 	with, err := c.RoundTripper(own)
 	if err != nil {
@@ -397,6 +397,11 @@ type redirected struct{ own, other http.RoundTripper }
 func (r redirected) RoundTrip(req *http.Request) (*http.Response, error) {
 	for hop := req; hop.Response != nil; hop = hop.Response.Request {
 		before := hop.Response.Request
+		if before != nil {
+			if err := CheckDowngrade(before.URL, hop.URL); err != nil {
+				return nil, err
+			}
+		}
 		if before == nil || !SameHost(before.URL, hop.URL) {
 			req = req.Clone(req.Context())
 			req.Header.Del("Authorization")
@@ -405,6 +410,14 @@ func (r redirected) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 	}
 	return r.own.RoundTrip(req)
+}
+
+// CheckDowngrade refuses a redirect from https to plain http.
+func CheckDowngrade(from, to *url.URL) error {
+	if from.Scheme == "https" && to.Scheme != "https" {
+		return fmt.Errorf("it redirects from https to plain http, to %s, which is not followed", to.Hostname())
+	}
+	return nil
 }
 
 // SameHost reports whether two URLs have the same scheme, host and port.

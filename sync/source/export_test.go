@@ -4,3 +4,6 @@ import "time"
 
 // Glances has a Watcher look so often whether its watch is refused.
 func (w *Watcher) Glances(every time.Duration) { w.checkEvery = every }
+
+// SameHost checks a redirect.
+var SameHost = sameHost

@@ -49,7 +49,8 @@ func (e *UnreachableError) Unwrap() error { return e.Err }
 
 // Fetch writes an artifact to w and returns its size. The content is verified only if the error is
 // nil. via replaces scheme and host of the URL, for servers in a cluster that are reached another
-// way; "" means none. Fetch sends no credentials and follows no redirect to another host.
+// way; "" means none. Fetch sends no credentials and follows no redirect to another host or from
+// https to http.
 func Fetch(ctx context.Context, a *Artifact, via string, w io.Writer) (n int64, err error) {
 	sum, want, err := digestOf(a.Digest)
 	if err != nil {
@@ -142,7 +143,7 @@ func sameHost(req *http.Request, before []*http.Request) error {
 	if req.URL.Host != before[0].URL.Host {
 		return fmt.Errorf("it leads to another host, %s", req.URL.Host)
 	}
-	return nil
+	return netx.CheckDowngrade(before[len(before)-1].URL, req.URL)
 }
 
 // causeOf returns why a request failed: the cause of ctx, or the error without method and URL.

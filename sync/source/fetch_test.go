@@ -100,3 +100,24 @@ func TestFetch(t *testing.T) {
 		t.Errorf("ended by its caller: %v", err)
 	}
 }
+
+// TestRedirects: they lead to the same host, and from https to no plain http.
+func TestRedirects(t *testing.T) {
+	t.Parallel()
+	at := func(url string) *http.Request { return httptest.NewRequest(http.MethodGet, url, nil) }
+	for _, c := range []struct {
+		before []*http.Request
+		to     string
+		good   bool
+	}{
+		{[]*http.Request{at("https://a.example/x")}, "https://a.example/y", true},
+		{[]*http.Request{at("http://a.example/x")}, "https://a.example/y", true},
+		{[]*http.Request{at("https://a.example/x")}, "http://a.example/y", false},
+		{[]*http.Request{at("http://a.example/x"), at("https://a.example/x")}, "http://a.example/y", false},
+		{[]*http.Request{at("https://a.example/x")}, "https://b.example/y", false},
+	} {
+		if err := source.SameHost(at(c.to), c.before); (err == nil) != c.good {
+			t.Errorf("%s to %s: %v", c.before[0].URL, c.to, err)
+		}
+	}
+}

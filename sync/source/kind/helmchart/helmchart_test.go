@@ -351,6 +351,14 @@ func TestClientCertificate(t *testing.T) {
 	if toHost.Load() == 0 || toOther.Load() > 0 {
 		t.Errorf("%d certificates to the host, %d to the other one", toHost.Load(), toOther.Load())
 	}
+	plain := newHost(t)
+	plain.publish("1.0.0", "", nil)
+	down := authority.Serve(t, nettest.Site{Handler: http.RedirectHandler(plain.URL+"/index.yaml", http.StatusFound)})
+	r.Apply("HelmRepository/down", `"url":"`+down+`","certSecretRef":{"name":"cert"}`)
+	r.In("HelmRepository/down", source.Failed, "Failed")
+	if seen := plain.take(); len(seen) > 0 {
+		t.Errorf("from https to plain http: %q", seen)
+	}
 }
 
 // TestDirectory: a directory of this host is a repository, and none outside of the permitted ones.
