@@ -132,7 +132,7 @@ func (r *run) all(ctx context.Context) error {
 	}{
 		{"file_deletions", func(ctx context.Context) error { return r.parallel(ctx, r.plan.DeleteFiles, r.deleteFile) }},
 		{"folder_deletions", func(ctx context.Context) error { return r.serial(ctx, r.plan.DeleteFolders, r.deleteFolder) }},
-		{"folder_creations", func(ctx context.Context) error { return r.serial(ctx, r.plan.WriteFolders, r.writeFolder) }},
+		{"folder_creations", r.writeFolders},
 		{"file_creations", r.writeFiles},
 		{"old_folder_cleanup", r.cleanUp},
 	}

@@ -192,6 +192,56 @@ func TestItemTimeout(t *testing.T) {
 	})
 }
 
+// distant is a server that answers after a second.
+type distant struct{ *model }
+
+func (s distant) Create(ctx context.Context, ref Ref, strict bool, body func(string) []byte) error {
+	time.Sleep(time.Second)
+	return s.model.Create(ctx, ref, strict, body)
+}
+
+// TestFoldersByLevel: folders of one depth are made side by side, after those that they are in. Where
+// the quota has no room for all it is the first ones of the plan that are made.
+func TestFoldersByLevel(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		files := repo{}
+		for i := range 20 {
+			files[fmt.Sprintf("d%02d/deep/a.json", i)] = dashboard(fmt.Sprintf("u%d", i), "T")
+		}
+		for quota, want := range map[int64]struct {
+			took    time.Duration
+			folders int
+		}{0: {5 * time.Second, 41}, 100: {5 * time.Second, 41}, 11: {11 * time.Second, 11}} {
+			m := newModel()
+			var took time.Duration
+			a := Apply{Server: distant{m}, Reader: files, Recorder: &log{}, Namespace: "default", MaxResources: quota,
+				Phase: func(name string, d time.Duration) {
+					if name == "folder_creations" {
+						took = d
+					}
+				}}
+			if _, err := a.Run(t.Context(), files.full(folderTarget, nil)); err != nil {
+				t.Fatal(err)
+			}
+			made := 0
+			_, writes := m.take()
+			for i, name := range writes {
+				if !strings.HasPrefix(name, "POST folders ") {
+					continue
+				}
+				made++
+				if dir := i - 1; quota == 11 && dir >= 0 && name != "POST folders "+id(fmt.Sprintf("d%02d", dir)) {
+					t.Errorf("quota %d: write %d is %s", quota, i, name)
+				}
+			}
+			if took != want.took || made != want.folders {
+				t.Errorf("quota %d: %d folders in %s, want %d in %s", quota, made, took, want.folders, want.took)
+			}
+		}
+	})
+}
+
 func TestOwnershipRules(t *testing.T) {
 	t.Parallel()
 	object := Identity{Group: "dashboard.grafana.app", Kind: "Dashboard", Name: "x"}

@@ -100,7 +100,7 @@ type Plan struct {
 	Skipped       []Change // only reported
 	DeleteFiles   []Change // in parallel
 	DeleteFolders []Change // one by one, the deepest first
-	WriteFolders  []Change // one by one, from the root down
+	WriteFolders  []Change // from the root down, those of one depth at a time
 	WriteFiles    []Change // in parallel, updates before creations
 	// LateFolders are deleted one by one, the deepest first, after the writes: folders that objects
 	// are moved out of.

@@ -366,6 +366,26 @@ func (c *claims) about(path string) (Identity, bool) {
 // there gets.
 const grantDefault = "default"
 
+// writeFolders makes sure of the folders, a level of the tree at a time: nothing is in a folder that
+// is not there. Under a quota that has no room for all the first ones of the plan get it.
+func (r *run) writeFolders(ctx context.Context) error {
+	all := r.plan.WriteFolders
+	if r.apply.MaxResources > 0 && r.room < int64(len(all)) {
+		return r.serial(ctx, all, r.writeFolder)
+	}
+	for len(all) > 0 {
+		deeper := slices.IndexFunc(all, func(c Change) bool { return depth(c.Path) > depth(all[0].Path) })
+		if deeper < 0 {
+			deeper = len(all)
+		}
+		if err := r.parallel(ctx, all[:deeper], r.writeFolder); err != nil {
+			return err
+		}
+		all = all[deeper:]
+	}
+	return r.stop(ctx)
+}
+
 // writeFolder makes sure of one folder.
 func (r *run) writeFolder(ctx context.Context, c *Change) {
 	item, cancel := r.item(ctx)
