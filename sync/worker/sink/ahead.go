@@ -3,6 +3,7 @@ package sink
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io/fs"
 	"path"
 	"slices"
@@ -33,14 +34,14 @@ type written struct {
 // NewAhead returns an Ahead of a directory, nil where a write of its owner would not be the first. It
 // removes what a crash has left of an earlier one: many of them would fill the disk.
 func NewAhead(ctx context.Context, t Target, owner string) *Ahead {
+	if t.written() {
+		return nil
+	}
 	d, err := Look(ctx, t, owner)
 	if err != nil {
 		return nil
 	}
 	defer d.Close()
-	if d.was.Repository != "" {
-		return nil
-	}
 	beside, _ := fs.ReadDir(d.parent.FS(), path.Dir(t.rel)) // none before the first write
 	if slices.ContainsFunc(beside, func(e fs.DirEntry) bool { return strings.HasPrefix(e.Name(), stagePrefix(path.Base(t.rel))) }) {
 		cleaned, err := Open(ctx, t, owner)
@@ -50,6 +51,17 @@ func NewAhead(ctx context.Context, t Target, owner string) *Ahead {
 		_ = cleaned.Close()
 	}
 	return &Ahead{target: t, owner: owner, files: map[string]written{}}
+}
+
+// written reports whether the directory has a manifest, or may have one. It reads none.
+func (t Target) written() bool {
+	root, err := openPrefix(t.prefix)
+	if err != nil {
+		return true
+	}
+	defer root.Close()
+	_, err = root.Lstat(path.Join(t.rel, manifestPath))
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // Write writes a file, unless an earlier one has failed or has the same path. It is safe for

@@ -33,10 +33,11 @@ const (
 // change of some files reads and writes their lines alone and copies the rest.
 type manifest struct {
 	header
-	list    string           // the lines of the files, until load has read them
-	changed map[string]entry // those that are others than in the list; a zero one is removed
-	files   map[string]entry // by path, after load
-	noUID   bool             // it is one of an earlier version, which says nothing of dashboards
+	list    string            // the lines of the files, until load has read them
+	places  map[string][2]int // of files that were looked up, in the list
+	changed map[string]entry  // those that are others than in the list; a zero one is removed
+	files   map[string]entry  // by path, after load
+	noUID   bool              // it is one of an earlier version, which says nothing of dashboards
 }
 
 type header struct {
@@ -106,6 +107,15 @@ func (m *manifest) set(name string, e entry) {
 
 // find returns where the line of a file is in the list; an empty range is nowhere.
 func (m *manifest) find(name string) (start, end int) {
+	at, known := m.places[name]
+	if !known {
+		at[0], at[1] = m.search(name)
+		m.places[name] = at
+	}
+	return at[0], at[1]
+}
+
+func (m *manifest) search(name string) (start, end int) {
 	text := string(appendText([]byte{'['}, repopath.Quote(name))) + ","
 	if !strings.HasPrefix(m.list, text) {
 		if start = strings.Index(m.list, "\n"+text) + 1; start == 0 {
@@ -137,7 +147,7 @@ func (m *manifest) load() error {
 			delete(m.files, name)
 		}
 	}
-	m.list, m.changed = "", nil
+	m.list, m.places, m.changed = "", nil, nil
 	return nil
 }
 
@@ -277,7 +287,7 @@ func readManifest(dir *os.Root) (*manifest, error) {
 }
 
 func parseManifest(text string) (*manifest, error) {
-	m := &manifest{files: map[string]entry{}}
+	m := &manifest{places: map[string][2]int{}, files: map[string]entry{}}
 	var framed bool
 	var err error
 	m.list, framed, err = unframe(text, &m.header)

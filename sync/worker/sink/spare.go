@@ -73,7 +73,7 @@ func (d *Dir) findSpare(name string) *spare {
 // encode returns the text of the file. Its rows are those of a manifest, and look like executable
 // files for the directories of the shown one.
 func (s *spare) encode() string {
-	var list []byte
+	list := make([]byte, 0, 200*(len(s.Dirs)+len(s.Seen)))
 	for shown, dirs := range map[bool]map[string]stamp{false: s.Dirs, true: s.Seen} {
 		for name, at := range dirs {
 			list = append(appendRow(list, name, entry{exec: shown, at: at}), between...)
