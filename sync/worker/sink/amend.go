@@ -3,6 +3,7 @@ package sink
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"path"
 	"strings"
 
@@ -20,8 +21,9 @@ func (d *Dir) Amend(last, commit, source string, written []File, removed []strin
 	p = &Plan{manifest: d.was, amends: true, Hidden: d.was.Hidden, here: new(listing)}
 	p.manifest.Commit = commit
 	p.manifest.changed = map[string]entry{}
+	maps.Copy(p.manifest.changed, d.was.changed)
 	if d.was.list == "" || d.spare == nil || d.was.Commit != last || d.was.Source != source ||
-		strings.Contains(d.was.list, `"`+SHA256) || // what is in Git LFS may follow from more than changes
+		!d.was.Based && strings.Contains(d.was.list, SHA256) || // what is in Git LFS may follow from more than changes
 		len(written)+len(removed)+len(d.spare.Stale) > maxAmended {
 		return nil, false, nil
 	}

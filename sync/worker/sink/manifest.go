@@ -22,7 +22,12 @@ const (
 	manifestDir     = ".limpet"
 	manifestPath    = manifestDir + "/manifest.json"
 	newManifest     = manifestPath + ".new"
+	basePath        = manifestDir + "/base.json"
 	manifestVersion = 2
+	basedVersion    = 3
+	// basedFrom is the size of a list, in bytes, that a commit of few files does not write again: about
+	// 2,000 files.
+	basedFrom = 256 << 10
 	// maxManifest is the maximum size of a manifest in bytes: about 400,000 files.
 	maxManifest = 128 << 20
 )
@@ -30,7 +35,9 @@ const (
 // manifest records the owner of a directory and the files that limpet has written.
 //
 // On the disk it is JSON with a line for each file, which is read and written without reflection. A
-// change of some files reads and writes their lines alone and copies the rest.
+// change of some files reads and writes their lines alone and copies the rest. Of a large directory it
+// has only the files that are others than in an earlier manifest, which is beside it: a commit of one
+// file writes no megabytes.
 type manifest struct {
 	header
 	list    string            // the lines of the files, until load has read them
@@ -47,6 +54,8 @@ type header struct {
 	Source     string `json:"source,omitempty"` // what the files depend on beside the commit; "" = unknown
 	Hidden     int    `json:"hidden,omitempty"` // see Plan
 	Count      int    `json:"count"`            // of files
+	// Based reports that the list is that of basePath, and that the lines here are the changed ones.
+	Based bool `json:"based,omitempty"`
 }
 
 // entry is a file of a manifest.
@@ -135,12 +144,8 @@ func (m *manifest) load() error {
 		return nil
 	}
 	m.files = make(map[string]entry, m.Count)
-	for row := range strings.SplitSeq(m.list, between) {
-		name, e, err := parseRow(row)
-		if err != nil {
-			return fmt.Errorf("read manifest %s: file %d: %w", manifestPath, len(m.files)+1, err)
-		}
-		m.files[name] = e
+	if err := eachRow(m.list, func(name string, e entry) { m.files[name] = e }); err != nil {
+		return fmt.Errorf("read manifest %s: %w", manifestPath, err)
 	}
 	for name, e := range m.changed {
 		if m.files[name] = e; e.hash == "" {
@@ -148,14 +153,33 @@ func (m *manifest) load() error {
 		}
 	}
 	m.list, m.places, m.changed = "", nil, nil
+	m.rebase(0)
 	return nil
+}
+
+// mostBased is the maximum number of files that a manifest has of its own beside a base.
+const mostBased = 500
+
+// rebase decides whether the manifest is written as the changes to the one that it was read from,
+// whose list has at least from bytes.
+func (m *manifest) rebase(from int) {
+	m.Based = from > 0 && len(m.list) >= from && len(m.changed) <= mostBased
+	m.Version = manifestVersion
+	if m.Based {
+		m.Version = basedVersion
+	}
 }
 
 // encode returns a reader of the text.
 func (m *manifest) encode() io.Reader {
-	parts := m.lines()
-	if m.list == "" {
+	var parts []string
+	switch {
+	case m.Based:
+		parts = []string{rowsOf(m.changed)}
+	case m.list == "":
 		parts = []string{rowsOf(m.files)}
+	default:
+		parts = m.lines()
 	}
 	text := []io.Reader{strings.NewReader(frame(m.header))}
 	for _, part := range append(parts, ends) {
@@ -264,26 +288,35 @@ func appendText(out []byte, text string) []byte {
 
 // readManifest returns nil if there is none.
 func readManifest(dir *os.Root) (*manifest, error) {
-	f, err := dir.Open(manifestPath)
+	text, err := readText(dir, manifestPath)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+	var m *manifest
+	if err == nil {
+		m, err = parseManifest(text)
+	}
+	if err == nil && m.Based {
+		err = m.readBase(dir)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("open manifest: %w", err)
+		return nil, fmt.Errorf("read manifest %s: %w", manifestPath, err)
+	}
+	return m, nil
+}
+
+func readText(dir *os.Root, name string) (string, error) {
+	f, err := dir.Open(name)
+	if err != nil {
+		return "", err
 	}
 	defer f.Close()
 	var text strings.Builder
 	if info, err := f.Stat(); err == nil {
 		text.Grow(int(min(info.Size(), maxManifest)))
 	}
-	if _, err := io.Copy(&text, io.LimitReader(f, maxManifest)); err != nil {
-		return nil, fmt.Errorf("read manifest: %w", err)
-	}
-	m, err := parseManifest(text.String())
-	if err != nil {
-		return nil, fmt.Errorf("read manifest %s: %w", manifestPath, err)
-	}
-	return m, nil
+	_, err = io.Copy(&text, io.LimitReader(f, maxManifest))
+	return text.String(), err
 }
 
 func parseManifest(text string) (*manifest, error) {
@@ -291,15 +324,55 @@ func parseManifest(text string) (*manifest, error) {
 	var framed bool
 	var err error
 	m.list, framed, err = unframe(text, &m.header)
+	version := manifestVersion
+	if m.Based {
+		version = basedVersion
+	}
 	switch {
 	case !framed:
 		return parseEarlier([]byte(text))
 	case err != nil:
 		return nil, err
-	case m.Version != manifestVersion:
+	case m.Version != version:
 		return nil, unknownVersion(m.Version)
 	}
 	return m, nil
+}
+
+// readBase reads the manifest that this one has the changes to.
+func (m *manifest) readBase(dir *os.Root) error {
+	m.changed = map[string]entry{}
+	if err := eachRow(m.list, func(name string, e entry) { m.changed[name] = e }); err != nil {
+		return err
+	}
+	text, err := readText(dir, basePath)
+	if err != nil {
+		return err
+	}
+	base, err := parseManifest(text)
+	if err == nil && (base.list == "" || base.Based) {
+		err = fmt.Errorf("%s is no list of files", basePath)
+	}
+	if err == nil {
+		m.list = base.list
+	}
+	return err
+}
+
+// eachRow calls use for each line of a list.
+func eachRow(list string, use func(name string, e entry)) error {
+	if list == "" {
+		return nil
+	}
+	n := 0
+	for row := range strings.SplitSeq(list, between) {
+		name, e, err := parseRow(row)
+		if n++; err != nil {
+			return fmt.Errorf("file %d: %w", n, err)
+		}
+		use(name, e)
+	}
+	return nil
 }
 
 // parseRow reads a file of a manifest. One whose names need no escapes is cut at its commas.
@@ -353,5 +426,5 @@ func parseEarlier(data []byte) (*manifest, error) {
 }
 
 func unknownVersion(version int) error {
-	return fmt.Errorf("it has version %d, or was changed by hand; this limpet knows %d", version, manifestVersion)
+	return fmt.Errorf("it has version %d, or was changed by hand; this limpet knows %d", version, basedVersion)
 }

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"limpet/sync/testenv/suite"
 )
 
@@ -66,6 +68,89 @@ func TestManifestChanges(t *testing.T) {
 				t.Fatalf("%v, %v, want %v", m.files, err, want)
 			}
 		}
+	}
+}
+
+// TestBased: a commit of few files into a large directory writes their lines alone, beside the list
+// that it links. Many of them become a whole manifest again.
+func TestBased(t *testing.T) {
+	t.Parallel()
+	target, content := permit(t), tree{}
+	for i := range 800 {
+		content[fmt.Sprintf("d%d/%d.json", i%7, i)] = "A"
+	}
+	mustPut(t, target, "a", content)
+	content["d1/1.json"] = "B"
+	mustPut(t, target, "b", content)
+	read := func(name string) (inode, header) {
+		t.Helper()
+		data, err := os.ReadFile(filepath.Join(target.String(), name))
+		var h header
+		if _, _, failed := unframe(string(data), &h); err != nil || failed != nil {
+			t.Fatal(name, err, failed)
+		}
+		var st unix.Stat_t
+		if err := unix.Stat(filepath.Join(target.String(), name), &st); err != nil {
+			t.Fatal(err)
+		}
+		return inodeOf(&st), h
+	}
+	base, whole := read(manifestPath)
+	for i := range 30 {
+		before := maps.Clone(content)
+		for j := range 22 {
+			content[fmt.Sprintf("d%d/%d.json", (j+22*i)%7, j+22*i)] = fmt.Sprint(i, j)
+		}
+		delete(content, fmt.Sprintf("d0/%d.json", 777-7*i))
+		if !amend(t, target, before, content, "c1") {
+			t.Fatal(i, "the whole directory was compared")
+		}
+		check(t, target, content)
+		now, h := read(manifestPath)
+		if h.Count != len(content) || h.Based != (h.Version == basedVersion) {
+			t.Fatalf("%d: header %+v of %d files", i, h, len(content))
+		}
+		if !h.Based {
+			if i == 0 || h.Version != whole.Version || now.size < base.size/2 {
+				t.Fatalf("%d: header %+v, %d bytes", i, h, now.size)
+			}
+			return
+		}
+		if under, _ := read(basePath); under.Inode != base.Inode || i == 0 && now.size > base.size/2 {
+			t.Fatalf("%d: base %v, it was %v; %d bytes beside it", i, under, base, now.size)
+		}
+	}
+	t.Error("the changes are as many as the files")
+}
+
+// TestNoBase: a manifest whose list is gone or cut off is an error.
+func TestNoBase(t *testing.T) {
+	t.Parallel()
+	target, content := permit(t), tree{"a.json": "A", "b.json": "B"}
+	mustPut(t, target, "a", content)
+	content["a.json"] = "2"
+	mustPut(t, target, "b", content)
+	before := maps.Clone(content)
+	content["a.json"] = "3"
+	amend(t, target, before, content, "c1")
+	name := filepath.Join(target.String(), basePath)
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for end := range len(data) {
+		if err := os.WriteFile(name, data[:end], 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := Check(target, owner); err == nil {
+			t.Errorf("nothing is wrong with %q", data[:end])
+		}
+	}
+	if err := os.Remove(name); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), target, owner); err == nil {
+		t.Error("a directory without a list of its files is opened")
 	}
 }
 

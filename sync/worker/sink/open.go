@@ -43,6 +43,8 @@ type Dir struct {
 	step func(name string)
 	// noSwap disables the atomic exchange; for tests.
 	noSwap bool
+	// basedFrom is the size of a list from which on the changes to it are written; tests lower it.
+	basedFrom int
 }
 
 // ForeignError is the error for a directory with another owner.
@@ -68,7 +70,8 @@ func open(ctx context.Context, t Target, owner string, ahead *Ahead) (*Dir, erro
 	if err != nil {
 		return nil, err
 	}
-	d := &Dir{target: t, owner: owner, base: path.Base(t.rel), parent: parent, ahead: ahead, step: func(string) {}}
+	d := &Dir{target: t, owner: owner, base: path.Base(t.rel), parent: parent, ahead: ahead, step: func(string) {},
+		basedFrom: basedFrom}
 	if err := d.begin(ctx); err != nil {
 		d.Close()
 		return nil, err

@@ -88,18 +88,13 @@ func (s *spare) decode(text string) error {
 		return cmp.Or(err, io.ErrUnexpectedEOF)
 	}
 	s.Dirs, s.Seen = map[string]stamp{}, map[string]stamp{}
-	for row := range strings.SplitSeq(list, between) {
-		name, e, err := parseRow(row)
-		if err != nil {
-			return err
-		}
+	return eachRow(list, func(name string, e entry) {
 		if e.exec {
 			s.Seen[name] = e.at
 		} else {
 			s.Dirs[name] = e.at
 		}
-	}
-	return nil
+	})
 }
 
 // level makes the spare generation equal to the shown one, but for what the plan changes. It returns
@@ -115,7 +110,7 @@ func (d *Dir) level(dirs *dirSet, p *Plan) (linked []string, err error) {
 			return nil, fmt.Errorf("directory %s was changed by another program", s.name)
 		}
 	}
-	gone := map[string]bool{manifestPath: true, execPath: true}
+	gone := map[string]bool{manifestPath: true, basePath: true, execPath: true}
 	for _, name := range slices.Concat(s.Stale, s.Foreign, p.changes()) {
 		gone[name] = true
 	}

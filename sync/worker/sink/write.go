@@ -173,6 +173,9 @@ func (d *Dir) fill(
 	if err := d.stamp(p, stage, linked, written); err != nil {
 		return stage, err
 	}
+	if err := d.linkBase(&p.manifest, dirs); err != nil {
+		return stage, err
+	}
 	if _, err := dirs.write(path.Join(stage, manifestPath), p.manifest.encode(), fileMode); err != nil {
 		return stage, err
 	}
@@ -191,6 +194,23 @@ func (d *Dir) fill(
 	}
 	p.seen, err = d.stamps(stage, known, dirs)
 	return stage, err
+}
+
+// linkBase links the base of a manifest of the new tree, where it is to have one: that of the present
+// manifest, or that one itself.
+func (d *Dir) linkBase(m *manifest, dirs *dirSet) error {
+	if m.rebase(d.basedFrom); !m.Based {
+		return nil
+	}
+	from := manifestPath
+	if d.was.Based {
+		from = basePath
+	}
+	to := path.Join(dirs.top, basePath)
+	if err := dirs.make(path.Dir(to)); err != nil {
+		return err
+	}
+	return d.parent.Link(path.Join(d.base, from), to)
 }
 
 // link links files of the present directory into the new one.
