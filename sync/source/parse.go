@@ -191,6 +191,8 @@ func CleanURL(raw string) string {
 			u.User = nil
 		}
 		raw = strings.TrimPrefix(u.String(), host)
+	} else if at != raw {
+		return strings.TrimPrefix(short("x:"+at), "x:"+host) // as the URL that it would be
 	}
 	return short(raw)
 }

@@ -178,6 +178,7 @@ func TestCleanURL(t *testing.T) {
 		"ssh://git:pw@host/a": "ssh://host/a", "ssh://git:@host/a": "ssh://host/a", "ssh://a%3Apw@host/a": "ssh://[redacted]@host/a",
 		"ann:pw@host:9000/a": "host:9000/a", "./charts/web": "./charts/web",
 		"https://git@host/a": "https://host/a", "https://u:pw@host/a?token=x": "https://host/a?token=[redacted]",
+		"https://u:p/w@host/a": "https://[redacted]@host/a", "ann:p/w@host:9000/a": "[redacted]@host:9000/a",
 	} {
 		if got := source.CleanURL(in); got != want {
 			t.Errorf("%s: %s, want %s", in, got, want)

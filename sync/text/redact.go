@@ -50,8 +50,10 @@ var schemeWord = regexp.MustCompile(`(?:^|[\s:])(?i:bearer|basic|token)\s+` +
 	`(?:is|or|and|not|was|required|missing|authentication|token|TOKEN|\$TOKEN)[.;:!?)]*$`)
 
 var (
-	// urlUser matches the scheme and the user information of a URL.
-	urlUser = regexp.MustCompile(`[a-zA-Z][a-zA-Z0-9+.-]*://[^/?#\s"'@]*(?:@[^/?#\s"'@]*)*@`)
+	// urlUser matches the scheme and the user information of a URL. A password that was not escaped
+	// may have a "/" in it, and is then told from a port by what is no digit.
+	urlUser = regexp.MustCompile(`[a-zA-Z][a-zA-Z0-9+.-]*://(?:[^/?#\s"'@]*|[^/?#\s"'@:\[]*:[0-9]*[^0-9/?#\s"'@][^\s"'@]*)` +
+		`(?:@[^/?#\s"'@]*)*@`)
 	// sshUser matches a urlUser that is only a user name of ssh, which is no secret
 	// and useful to know; over http it may be a token.
 	sshUser = regexp.MustCompile(`(?i)^ssh://[a-z0-9_][a-z0-9_.-]{0,31}@$`)
