@@ -279,3 +279,40 @@ func TestBucketKilled(t *testing.T) {
 	b.agent.stop(t)
 	b.sound(t)
 }
+
+// TestBucketPowerCut cuts the power within the transactions of an agent that follows a bucket: an
+// artifact of its index is served, or made anew, and the newest objects follow.
+func TestBucketPowerCut(t *testing.T) {
+	suite.Full(t)
+	t.Parallel()
+	s := newRealStore(t)
+	b := newBucketSite(t, s)
+	want := map[string]string{"same": "same"}
+	s.do(http.MethodPut, "same", "", []byte("same"))
+	cuts := b.cutPower(t, suite.Count(3, 40), func() {
+		for n := range suite.Count(4, 8) {
+			want["a"] = string(noise(n, 100_000))
+			s.do(http.MethodPut, "a", "", []byte(want["a"]))
+			if n == 0 {
+				b.start(t)
+			} else {
+				b.look(t)
+			}
+			b.follows(t, want)
+		}
+		b.agent.stop(t)
+	})
+	files := os.DirFS(filepath.Join(b.dir, "state", "artifacts"))
+	for _, cut := range cuts {
+		next := newBucketSite(t, s)
+		cut.restore(t, next.home)
+		if err := os.CopyFS(filepath.Join(next.dir, "state", "artifacts"), files); err != nil {
+			t.Fatal(err)
+		}
+		next.start(t)
+		next.look(t)
+		next.follows(t, want)
+		next.agent.stop(t)
+		next.sound(t)
+	}
+}
