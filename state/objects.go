@@ -63,6 +63,15 @@ func (s *Store) Tail(data []byte, from int) (Tail, error) {
 	return Tail{size, packed}, nil
 }
 
+// ReadTail returns the data of a Tail.
+func (s *Store) ReadTail(t Tail) ([]byte, error) { return s.tails.Unpack(nil, t.packed) }
+
+// Size returns the number of bytes before they were compressed, 0 of the zero Tail.
+func (t Tail) Size() int { return t.size }
+
+// Stored returns the number of bytes after it.
+func (t Tail) Stored() int { return len(t.packed) }
+
 // Change is the change of an object by a function, as Mutate takes it.
 type Change struct {
 	Key ObjectKey

@@ -327,6 +327,9 @@ func TestTail(t *testing.T) {
 		if got, err := s.Object(t.Context(), key); err != nil || string(got.Data) != c.data {
 			t.Errorf("%s: read %d bytes of %d, %v", name, len(got.Data), len(c.data), err)
 		}
+		if end, err := s.ReadTail(tail); err != nil || tail.Size() > 0 && string(end) != c.data[c.from:] || len(end) != tail.Size() {
+			t.Errorf("%s: the tail has %d bytes, %v", name, len(end), err)
+		}
 	}
 }
 

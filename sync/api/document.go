@@ -9,6 +9,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"limpet/state"
 )
 
 // DocumentJSON returns a document of JSON or YAML as JSON, without a member that is given twice.
@@ -34,6 +36,8 @@ var StrictJSON = []jsontext.Options{
 type StrictBody struct {
 	Text []byte // which does not change
 	Spec int    // bytes of the object
+	// End is the text from the comma before "spec" on in its stored form; the zero value = not known.
+	End state.Tail
 }
 
 // strictBody is the key in a context of a body that was checked before it was sent. A server in the

@@ -124,6 +124,7 @@ func (c *call) write(
 	var data []byte
 	if body, is := api.StrictBodyOf(c.req.Context()); is && ownCreate {
 		data, o.spec = body.Cut()
+		o.end = body.End
 	} else if data, err = c.readBody(); err != nil {
 		return err
 	} else if ownCreate {

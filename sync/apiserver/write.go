@@ -32,9 +32,10 @@ type writeOptions struct {
 	force      bool   // apply patch: take fields from other managers; deletion: ignore dependents
 	orphan     bool   // deletion: dependents stay, without their reference
 	dryRun     bool
-	validation string    // fieldValidation: "Strict", "Warn", "Ignore"
-	warnings   *[]string // receives texts for Warning headers; nil = dropped
-	spec       []byte    // text of the spec of a new object, from cutSpec; nil = the object has it
+	validation string     // fieldValidation: "Strict", "Warn", "Ignore"
+	warnings   *[]string  // receives texts for Warning headers; nil = dropped
+	spec       []byte     // text of the spec of a new object, from cutSpec; nil = the object has it
+	end        state.Tail // see api.StrictBody
 }
 
 func (o writeOptions) warn(texts ...string) {
@@ -154,8 +155,11 @@ func (s *Server) carryOut(ctx context.Context, p *plan, cur found, dryRun bool) 
 		return nil, err
 	}
 	if !keep && !p.remove {
-		if m.Tail, err = s.store.Tail(data, max(find(data, "metadata").to, 0)); err != nil {
-			return nil, err
+		from := max(find(data, "metadata").to, 0)
+		if m.Tail = p.options.end; m.Tail.Size() != len(data)-from { // else it ends in that spec
+			if m.Tail, err = s.store.Tail(data, from); err != nil {
+				return nil, err
+			}
 		}
 	}
 	change := mutation(p.target.key(), m, data, cur)

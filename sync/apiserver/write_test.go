@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"limpet/state"
+	"limpet/sync/api"
 )
 
 // A write that lost a race reads the object again; an error of that read is returned,
@@ -198,5 +199,41 @@ func TestOwnDashboard(t *testing.T) {
 	}
 	if code, answer := s.apply(path+"/a?force=true", "site", config); code != http.StatusOK || at(answer, "spec", "title") != "two" {
 		t.Errorf("force is answered with %d: %v", code, answer)
+	}
+}
+
+// TestPreparedEnd: the end of a dashboard that its maker has compressed is what is stored. It is
+// compressed anew where it is not the whole end.
+func TestPreparedEnd(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	spec := `{"title":"one","panels":[` + strings.Repeat(`{"type":"text"},`, 300) + `{}]}`
+	for name, c := range map[string]struct{ end, want string }{
+		"prepared":       {`,"spec":` + strings.Replace(spec, "one", "two", 1) + `}`, "two"},
+		"of another":     {`,"spec":` + strings.Replace(spec, "one", "three", 1) + `}`, "one"},
+		"without a tail": {"", "one"},
+	} {
+		end, err := s.store.Tail([]byte(c.end), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := `{"apiVersion":"dashboard.grafana.app/v1","kind":"Dashboard","metadata":{"name":"` + strings.ReplaceAll(name, " ", "-") +
+			`"},"spec":` + spec + `}`
+		ctx := api.WithStrictBody(t.Context(), api.StrictBody{Text: []byte(body), Spec: len(spec), End: end})
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost,
+			"http://embedded/apis/dashboard.grafana.app/v1/namespaces/default/dashboards?fieldManager="+processManager, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", mediaJSON)
+		answer, err := s.Transport().RoundTrip(req)
+		if err != nil || answer.StatusCode != http.StatusCreated {
+			t.Fatalf("%s: %v, %v", name, answer, err)
+		}
+		answer.Body.Close()
+		key := state.ObjectKey{Resource: "dashboard.grafana.app/dashboards", Namespace: "default", Name: strings.ReplaceAll(name, " ", "-")}
+		if o, err := s.store.Object(t.Context(), key); err != nil || text(o.Data, find(o.Data, "spec", "title")) != c.want {
+			t.Errorf("%s: stored is %.200s, %v", name, o.Data, err)
+		}
 	}
 }

@@ -53,6 +53,12 @@ type Reader interface {
 	Recycle(content []byte)
 }
 
+// Prepared has objects of files that were judged before.
+type Prepared interface {
+	// Take returns the object of a file, once.
+	Take(path, hash string) (*Object, bool)
+}
+
 // Recorder receives each result.
 type Recorder interface {
 	Record(ctx context.Context, r Result)
@@ -72,6 +78,7 @@ type Result struct {
 type Apply struct {
 	Server    Server
 	Reader    Reader
+	Prepared  Prepared // nil = none
 	Recorder  Recorder
 	Namespace string
 	Parallel  int // files that are written or deleted at a time; 0 means DefaultParallel

@@ -52,6 +52,7 @@ type Object struct {
 	title  string          // in the spec; "" = none
 	fields []field         // further members of the object, in order
 	strict bool            // see members
+	end    state.Tail      // from the spec on, if it is known in its stored form
 }
 
 // Identity says which object of a server a file is about.

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"limpet/state"
 	"limpet/sync/api"
 )
 
@@ -85,6 +87,31 @@ func (o *Object) Body(version string, s Stamp) []byte {
 		}
 	}
 	return o.body(version, meta)
+}
+
+// endsInSpec reports whether the body is an api.StrictBody.
+func (o *Object) endsInSpec() bool {
+	return o.strict && len(o.fields) == 0 && bytes.HasPrefix(o.spec, []byte{'{'})
+}
+
+// specMember is what is before the spec of a body.
+const specMember = `,"spec":`
+
+// Detach takes the spec off the object, and returns the end of its body, from the spec on. ok is
+// false for an object with more behind it.
+func (o *Object) Detach() (end []byte, ok bool) {
+	if !o.endsInSpec() {
+		return nil, false
+	}
+	end = slices.Concat([]byte(specMember), o.spec, []byte{'}'})
+	o.spec = nil
+	return end, true
+}
+
+// Attach puts back what Detach has taken off. stored is its stored form.
+func (o *Object) Attach(end []byte, stored state.Tail) {
+	o.spec = end[len(specMember) : len(end)-len("}")]
+	o.end = stored
 }
 
 // Source returns the object as a file of a repository has it: indented, unless that would be too

@@ -139,6 +139,12 @@ func known(c *Change) Identity {
 }
 
 func (r *run) object(ctx context.Context, c *Change) (*Object, error) {
+	if r.apply.Prepared != nil && c.Existing == nil {
+		o, ok := r.apply.Prepared.Take(c.Path, c.Hash)
+		if ok && r.plan.target.Kinds.Of(o.GVK.Group, o.GVK.Kind).Check() == nil {
+			return o, nil
+		}
+	}
 	data, err := r.apply.Reader.Read(ctx, c.Hash)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", c.Path, err)
@@ -162,8 +168,8 @@ func (r *run) put(ctx context.Context, c *Change, o *Object) (Action, error) {
 	strict := !kind.SkipValidation && (!o.isDashboard() || strictly(ref.Version)) && !(c.Existing != nil && c.Existing.Hash == c.Hash)
 	stamp := r.stamp(c.Path, c.Hash, r.plan.FolderOf(kind.Group, kind.Kind, c.Path))
 
-	if o.strict && len(o.fields) == 0 && bytes.HasPrefix(o.spec, []byte{'{'}) {
-		ctx = api.WithStrictBody(ctx, api.StrictBody{Spec: len(o.spec)})
+	if o.endsInSpec() {
+		ctx = api.WithStrictBody(ctx, api.StrictBody{Spec: len(o.spec), End: o.end})
 	}
 	item, listed := r.plan.live[o.Identity()]
 	old := item.live()

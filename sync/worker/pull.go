@@ -172,6 +172,7 @@ type pull struct {
 	objects   *target.Objects   // nil = they were not reached
 	directory *target.Directory // that gets the tree in their place; nil = none
 	early     *target.Early     // writes its files while they come; nil = none
+	prepared  *target.Prepared  // objects of the files that came; nil = none
 	counted   target.Counts     // of the Repository at the end of the run; nil = unknown
 	partial   bool              // the run is incremental
 	applying  bool              // it has begun to write
@@ -251,10 +252,15 @@ func (r *pull) sync(ctx context.Context) error {
 	if r.directory != nil && !checkout.Submodules(r.repo.object) {
 		r.early = r.directory.Early(ctx)
 	}
-	if r.early != nil {
+	r.prepared = r.prepare()
+	r.at.Remote.Dir = r.at.Dir // of what comes
+	switch {
+	case r.early != nil:
 		defer r.early.Close()
 		r.at.Remote.Receiver = r.early
-		r.at.Remote.Dir = r.at.Dir
+	case r.prepared != nil:
+		defer r.prepared.Close()
+		r.at.Remote.Receiver = r.prepared
 	}
 	same, err := r.fetch(ctx)
 	if same {

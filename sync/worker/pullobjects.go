@@ -57,8 +57,20 @@ func (r *pull) syncObjects(ctx context.Context) error {
 func (r *pull) reachObjects(ctx context.Context) (err error) {
 	if r.objects, err = r.worker.objects(ctx, r.repo, r.content, r.progress, r.terms.last); err == nil {
 		r.objects.Spec.TakeOver = r.terms.after.TakeOver()
+		r.objects.Prepared = r.prepared
 	}
 	return err
+}
+
+// prepare returns what judges the files of a first pull while they come, nil where it would be in
+// vain: objects that are not stored on this host are read once in any case.
+func (r *pull) prepare() *target.Prepared {
+	if r.directory != nil || r.worker.o.Space == nil || r.status.LastRef != "" || checkout.Submodules(r.repo.object) {
+		return nil
+	}
+	return target.Prepare(r.worker.o.Store, resources.File{
+		Repository: r.repo.name(), Namespace: r.repo.namespace(), Kinds: r.worker.o.Kinds,
+	})
 }
 
 // treeOf returns a tree in the form of package resources.

@@ -23,6 +23,8 @@ type Objects struct {
 	Progress  Progress
 	Parallel  int   // concurrent writes; 0 means resources.DefaultParallel
 	Max       int64 // objects that there may be; 0 = no limit
+	// Prepared are objects of files that need not be read; nil = none.
+	Prepared *Prepared
 }
 
 // Progress shows the steps of a plan.
@@ -223,6 +225,9 @@ type Phase struct {
 func (p *ObjectsPlan) Apply(ctx context.Context, to resources.Recorder) (counts Counts, phases []Phase, err error) {
 	p.objects.Progress.SetMessage(ctx, "full comparison")
 	run := p.apply(p.objects.API, to)
+	if p.objects.Prepared != nil {
+		run.Prepared = p.objects.Prepared
+	}
 	run.Phase = func(name string, took time.Duration) { phases = append(phases, Phase{name, took}) }
 	tally, err := run.Run(ctx, p.Plan)
 	return p.Counts.after(tally), phases, err
