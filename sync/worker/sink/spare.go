@@ -216,6 +216,7 @@ func (d *Dir) discard(name string, m *manifest) error {
 	if err != nil {
 		return err
 	}
+	d.step("discard")
 	if err := d.parent.RemoveAll(name); err != nil {
 		return err
 	}
@@ -225,7 +226,8 @@ func (d *Dir) discard(name string, m *manifest) error {
 	}
 	now, changed := time.Now(), false
 	for name, e := range m.files {
-		if found := after.files[name]; e.at == before.files[name].stamp && e.at != found.stamp {
+		found := after.files[name] // with another time of change it was edited meanwhile
+		if e.at == before.files[name].stamp && e.at != found.stamp && e.at.MTime == found.MTime {
 			e.at, changed = found.trusted(now), true
 			m.files[name] = e
 		}

@@ -354,6 +354,43 @@ func TestNoted(t *testing.T) {
 	}
 }
 
+// TestEditMeanwhile: an edit of a file that stays, while the others are written or the former tree is
+// removed, is found by a check.
+func TestEditMeanwhile(t *testing.T) {
+	t.Parallel()
+	for writes := range 6 {
+		during := []string{"file", "discard"}[writes%2]
+		target, content := permit(t), tree{"a.json": "A", "b.json": "B"}
+		name, past := filepath.Join(target.String(), "b.json"), time.Now().Add(-time.Minute)
+		for i := range 1 + writes/2 {
+			content["a.json"] = fmt.Sprint("A", i)
+			mustPut(t, target, fmt.Sprint("c", i), content)
+		}
+		if err := os.Chtimes(name, past, past); err != nil {
+			t.Fatal(err)
+		}
+		mustPut(t, target, "noted", content)
+		content["a.json"] = "A9"
+		if _, err := put(t, target, "c9", content, func(d *Dir) {
+			d.noSwap = during == "discard"
+			d.step = func(step string) {
+				if step != during {
+					return
+				}
+				err := errors.Join(os.WriteFile(name, []byte("E"), 0o644), os.Chtimes(name, past, past.Add(time.Second)))
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := Check(target, owner); err == nil {
+			t.Errorf("after %d writes the edit at the step %s is not found", 1+writes/2, during)
+		}
+	}
+}
+
 // lose does to the hidden generation what a power cut may do: nothing of it was synced.
 func lose(t *testing.T, target Target, rng *rand.Rand) {
 	t.Helper()

@@ -239,7 +239,9 @@ func (d *Dir) stamp(p *Plan, stage string, linked []string, written map[string]i
 		if err != nil {
 			return err
 		}
-		written[name] = found
+		if found.MTime == e.at.MTime { // else it was edited since the plan
+			written[name] = found
+		}
 	}
 	now := time.Now()
 	for name, found := range written {
