@@ -2,6 +2,7 @@ package sink
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -164,6 +165,38 @@ func (d *Dir) keep(former string, p *Plan) (bool, error) {
 	d.step("keep")
 	d.spare = s
 	return true, d.parent.WriteFile(path.Join(former, sparePath), []byte(text), fileMode)
+}
+
+// rescue shows the files that others have added or replaced in the former tree since the plan was made.
+func (d *Dir) rescue(former string, p *Plan) error {
+	if err := errors.Join(d.was.load(), p.manifest.load()); err != nil {
+		return err
+	}
+	root, err := d.parent.OpenRoot(former)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	late, err := scan(root, len(d.was.files))
+	if err != nil {
+		return err
+	}
+	dirs := &dirSet{root: d.parent, top: d.base, made: map[string]bool{d.base: true}}
+	for name, theirs := range late.files {
+		_, was := d.was.files[name]
+		_, is := p.manifest.files[name]
+		to := path.Join(d.base, name)
+		if shown, err := d.stat(to); was || is || err == nil && shown.Inode == theirs.Inode {
+			continue
+		}
+		if err := dirs.remove(to); err != nil {
+			return err
+		}
+		if err := errors.Join(dirs.make(path.Dir(to)), d.parent.Link(path.Join(former, name), to)); err != nil {
+			return err
+		}
+	}
+	return dirs.sync()
 }
 
 // stamps returns what the disk says of the directories below top: those that are known, with what

@@ -391,6 +391,46 @@ func TestEditMeanwhile(t *testing.T) {
 	}
 }
 
+// TestAddedMeanwhile: files that others add or replace while a tree is written stay.
+func TestAddedMeanwhile(t *testing.T) {
+	t.Parallel()
+	for writes := range 6 {
+		target, content := permit(t), tree{"a.json": "A", "d/b.json": "B"}
+		mustPut(t, target, "c", content)
+		theirs := func(files tree) {
+			for name, text := range files {
+				name = filepath.Join(target.String(), name)
+				if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name+"~", []byte(text), 0o644),
+					os.Rename(name+"~", name)); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		theirs(tree{"d/log": "one"})
+		for i := range writes / 2 {
+			content["a.json"] = fmt.Sprint("A", i)
+			mustPut(t, target, fmt.Sprint("c", i), content)
+		}
+		content["a.json"] = "A9"
+		late := tree{"d/log": "two", "new": "N", "e/f/new": "F"}
+		if _, err := put(t, target, "c9", content, func(d *Dir) {
+			d.noSwap = writes%2 == 1
+			d.step = func(step string) {
+				if step == "file" {
+					theirs(late)
+				}
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		want := maps.Clone(content)
+		maps.Copy(want, late)
+		check(t, target, want)
+		mustPut(t, target, "c10", content)
+		check(t, target, want)
+	}
+}
+
 // lose does to the hidden generation what a power cut may do: nothing of it was synced.
 func lose(t *testing.T, target Target, rng *rand.Rand) {
 	t.Helper()

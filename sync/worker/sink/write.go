@@ -302,7 +302,9 @@ func (d *Dir) settle(former string, p *Plan, swapped bool) error {
 			return nil
 		}
 	}
-	_ = d.discard(former, &p.manifest)
+	if d.rescue(former, p) == nil {
+		_ = d.discard(former, &p.manifest)
+	}
 	return nil
 }
 
