@@ -22,20 +22,30 @@ func Read(path string, max int64) ([]byte, error) {
 	return ReadChecked(os.OpenFile, path, max, func(string, fs.FileInfo) error { return nil })
 }
 
+// Open opens a file that somebody names. Only a regular one is opened.
+func Open(open OpenFile, name string) (*os.File, fs.FileInfo, error) {
+	f, err := open(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", name)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, nil, err
+	}
+	return f, info, nil
+}
+
 // ReadChecked is Read of a file that passes a check of its name and mode.
 func ReadChecked(open OpenFile, name string, max int64, check func(string, fs.FileInfo) error) ([]byte, error) {
-	f, err := open(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, info, err := Open(open, name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", name)
-	}
 	if err := check(name, info); err != nil {
 		return nil, err
 	}

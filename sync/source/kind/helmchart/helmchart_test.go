@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -371,6 +372,10 @@ func TestDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	pipe := filepath.Join(r.local, "pipe")
+	if err := errors.Join(os.Mkdir(pipe, 0o700), syscall.Mkfifo(filepath.Join(pipe, "index.yaml"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	r.Apply("HelmRepository/charts", `"url":"file://`+r.local+`"`)
 	r.Apply("HelmChart/site", `"chart":"site",`+ofIndex)
 	r.Ready("HelmChart/site", "1.0.0")
@@ -383,6 +388,8 @@ func TestDirectory(t *testing.T) {
 	r.In("HelmChart/away", source.Failed, "ChartPullError")
 	r.Apply("HelmRepository/away", `"url":"file:///etc"`)
 	r.In("HelmRepository/away", source.Failed, "Failed")
+	r.Apply("HelmRepository/pipe", `"url":"file://`+pipe+`"`)
+	r.In("HelmRepository/pipe", source.Failed, "Failed")
 }
 
 // TestStart: a chart does not fail because its repository has not been listed yet.

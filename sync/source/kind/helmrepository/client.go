@@ -14,6 +14,7 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/dependency"
+	"limpet/sync/fileid"
 	"limpet/sync/git"
 	"limpet/sync/netx"
 	"limpet/sync/source/controller"
@@ -203,6 +204,6 @@ func (c *Client) file(r Repository, at *url.URL) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := root.Open(name)
+	f, _, err := fileid.Open(root.OpenFile, name)
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: f}, err
 }

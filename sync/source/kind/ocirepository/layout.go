@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/content/oci"
 
+	"limpet/sync/fileid"
 	"limpet/sync/git"
 )
 
@@ -42,12 +45,24 @@ func (l layout) open(ctx context.Context, permitted []string) (store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !info.IsDir() {
+	switch {
+	case info.Mode().IsRegular():
 		from, err := oci.NewFromTar(ctx, l.path)
 		return local{from}, err
+	case !info.IsDir():
+		return nil, fmt.Errorf("%s is neither a directory nor a regular file", l.path)
 	}
-	from, err := oci.NewFromFS(ctx, os.DirFS(l.path)) // all but the index is checked by its digest
+	from, err := oci.NewFromFS(ctx, regular(l.path)) // all but the index is checked by its digest
 	return local{from}, err
+}
+
+// regular is a directory whose regular files are read.
+type regular string
+
+// Open implements fs.FS.
+func (dir regular) Open(name string) (fs.File, error) {
+	f, _, err := fileid.Open(os.OpenFile, filepath.Join(string(dir), name))
+	return f, err
 }
 
 // local is a layout that is open.

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
+	"errors"
 	"io"
 	"maps"
 	"math/big"
@@ -20,6 +21,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -465,6 +467,19 @@ func TestLayout(t *testing.T) {
 	r.Ready("dir", "v1@"+revision)
 	r.Apply("tar", `"url":"oci-layout://`+r.layouts+`/site.tar","ref":{"semver":"1.x"}`)
 	r.Ready("tar", "v1@"+revision)
+	for _, name := range []string{"pipe.tar", "dir/index.json"} {
+		name = filepath.Join(r.layouts, name)
+		if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+		if err := syscall.Mkfifo(name, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.Apply("piped", `"url":"oci-layout://`+r.layouts+`/pipe.tar"`)
+	r.In("piped", source.Failed, "OCIArtifactPullFailed")
+	r.Apply("within", `"url":"oci-layout://`+r.layouts+`/dir:v1"`)
+	r.In("within", source.Failed, "OCIArtifactPullFailed")
 }
 
 func unpacked(t *testing.T, data []byte) []byte {
