@@ -14,6 +14,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/failpoint"
+	"limpet/sync/fileid"
 	"limpet/sync/program"
 )
 
@@ -122,7 +123,7 @@ func (t Target) execMarker() ([]byte, error) {
 		return nil, err
 	}
 	defer root.Close()
-	marker, err := root.ReadFile(path.Join(t.rel, execPath))
+	marker, err := fileid.ReadChecked(root.OpenFile, path.Join(t.rel, execPath), maxOutput, nil)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

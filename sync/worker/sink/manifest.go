@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"limpet/sync/api/repopath"
+	"limpet/sync/fileid"
 )
 
 // The manifest is in a hidden directory: Grafana reads every *.json file as a dashboard, even a
@@ -306,15 +307,13 @@ func readManifest(dir *os.Root) (*manifest, error) {
 }
 
 func readText(dir *os.Root, name string) (string, error) {
-	f, err := dir.Open(name)
+	f, info, err := fileid.Open(dir.OpenFile, name)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
 	var text strings.Builder
-	if info, err := f.Stat(); err == nil {
-		text.Grow(int(min(info.Size(), maxManifest)))
-	}
+	text.Grow(int(min(info.Size(), maxManifest)))
 	_, err = io.Copy(&text, io.LimitReader(f, maxManifest))
 	return text.String(), err
 }

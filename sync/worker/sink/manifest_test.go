@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -210,5 +211,33 @@ func TestNoteCutOff(t *testing.T) {
 	check(t, target, content)
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%s is left: %v", manifestDir, err)
+	}
+}
+
+// TestPipes: a pipe in the place of a file that limpet keeps is an error, or is not there, and is not
+// waited for.
+func TestPipes(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{manifestPath, sparePath, execPath} {
+		target, content := permit(t), tree{"a.json": "A"}
+		for i := range 2 {
+			content["a.json"] = fmt.Sprint("A", i)
+			mustPut(t, target, fmt.Sprint("c", i), content)
+		}
+		name := filepath.Join(target.String(), at)
+		if at == sparePath {
+			name = filepath.Join(generation(t, target), at)
+		}
+		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		if err := syscall.Mkfifo(name, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		content["a.json"] = "A9"
+		_, marker := target.execMarker()
+		if _, err := put(t, target, "c9", content, nil); (err != nil) != (at == manifestPath) || (marker != nil) != (at == execPath) {
+			t.Errorf("%s: %v, %v", at, err, marker)
+		}
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"limpet/sync/fileid"
 )
 
 // spare is the generation of a directory that is not shown. The two take turns: a write brings the
@@ -59,7 +61,7 @@ func (d *Dir) stat(name string) (inode, error) {
 
 // findSpare returns the spare generation in a directory beside the target, nil if it is none.
 func (d *Dir) findSpare(name string) *spare {
-	data, err := d.parent.ReadFile(path.Join(name, sparePath))
+	data, err := fileid.ReadChecked(d.parent.OpenFile, path.Join(name, sparePath), maxManifest, nil)
 	s := &spare{name: name}
 	if err != nil || d.spare != nil || d.old == nil || s.decode(string(data)) != nil {
 		return nil
