@@ -192,7 +192,7 @@ func TestApply(t *testing.T) {
 	}
 
 	// The change of another client is undone with the next change of the file;
-	// what the file does not say stays.
+	// what the file does not say stays, and so does a secret value that it said.
 	s.patch("dashboards", `{"spec":{"git":{"branch":"dev"},"title":"mine"}}`)
 	s.write("site.yaml", repositoryYAML("dashboards", ""))
 	if r, n := s.apply(), s.prune(); r.applied != 1 || r.deleted != 0 || n != 2 {
