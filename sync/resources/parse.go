@@ -53,6 +53,7 @@ type Object struct {
 	fields []field         // further members of the object, in order
 	strict bool            // see members
 	end    state.Tail      // from the spec on, if it is known in its stored form
+	packed json.RawMessage // metadata between Detach and Attach
 }
 
 // Identity says which object of a server a file is about.

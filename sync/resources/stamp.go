@@ -97,19 +97,26 @@ func (o *Object) endsInSpec() bool {
 // specMember is what is before the spec of a body.
 const specMember = `,"spec":`
 
-// Detach takes the spec off the object, and returns the end of its body, from the spec on. ok is
-// false for an object with more behind it.
-func (o *Object) Detach() (end []byte, ok bool) {
+// besideTexts is about what an object holds beside the texts of its file, in bytes.
+const besideTexts = 512
+
+// Detach takes the spec and the metadata apart for an object that waits. It returns the end of its
+// body, from the spec on, and about how many bytes the object still holds. ok is false for one with
+// more behind the spec.
+func (o *Object) Detach() (end []byte, held int, ok bool) {
 	if !o.endsInSpec() {
-		return nil, false
+		return nil, 0, false
 	}
 	end = slices.Concat([]byte(specMember), o.spec, []byte{'}'})
-	o.spec = nil
-	return end, true
+	o.packed = marshal(o.meta) // read, a few bytes of it may need many times the memory
+	o.spec, o.meta = nil, nil
+	return end, len(o.packed) + len(o.title) + len(o.GVK.Version) + besideTexts, true
 }
 
-// Attach puts back what Detach has taken off. stored is its stored form.
+// Attach puts back what Detach has taken apart. stored is the stored form of the end.
 func (o *Object) Attach(end []byte, stored state.Tail) {
+	_ = json.Unmarshal(o.packed, &o.meta) // it was JSON
+	o.packed = nil
 	o.spec = end[len(specMember) : len(end)-len("}")]
 	o.end = stored
 }

@@ -10,7 +10,8 @@ import (
 	"limpet/sync/resources"
 )
 
-// maxPrepared bounds the specs that wait to be written, compressed: those of some 2,000 dashboards.
+// maxPrepared bounds the objects that wait to be written, with their specs compressed: some 2,000
+// dashboards.
 const maxPrepared = 8 << 20
 
 // Prepared are the objects of files that were judged while their pack came, for an API of this
@@ -64,12 +65,12 @@ func (p *Prepared) add(f arrived) {
 	if err != nil {
 		return
 	}
-	end, ok := o.Detach()
+	end, held, ok := o.Detach()
 	if !ok {
 		return
 	}
 	tail, err := p.store.Tail(end, 0)
-	if err != nil || tail.Size() == 0 || !p.has(tail.Stored()) {
+	if err != nil || tail.Size() == 0 || !p.has(tail.Stored()+held) {
 		return
 	}
 	p.mu.Lock()

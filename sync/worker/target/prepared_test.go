@@ -143,6 +143,21 @@ func TestPrepared(t *testing.T) {
 	if len(p.kept) != 0 {
 		t.Errorf("without room %d are kept", len(p.kept))
 	}
+	const large = 1 << 20
+	for what, file := range map[string]string{
+		"metadata":  fmt.Sprintf(object, `"name":"a","annotations":{"x":"`+strings.Repeat("a", large)+`"}`, ""),
+		"a title":   strings.Replace(files["a.json"], `"T"`, `"`+strings.Repeat("a", large)+`"`, 1),
+		"a version": strings.Replace(fmt.Sprintf(object, `"name":"a"`, ""), "/v1", "/v"+strings.Repeat("1", large), 1),
+	} {
+		p := Prepare(store, resources.File{Repository: "r", Namespace: "large", Kinds: kinds})
+		for i := range 2 * maxPrepared / large {
+			name := fmt.Sprint(i, ".json")
+			p.Receive(name, name, false, []byte(file))
+		}
+		if p.Close(); len(p.kept) > maxPrepared/large {
+			t.Errorf("%d objects with %s of %d bytes are kept", len(p.kept), what, large)
+		}
+	}
 	p = prepare("other")
 	if _, is := p.Take("a.json", "another"); is {
 		t.Error("a file of another commit is taken")
