@@ -350,12 +350,13 @@ func (m *manifest) readBase(dir *os.Root) error {
 	}
 	base, err := parseManifest(text)
 	if err == nil && (base.list == "" || base.Based) {
-		err = fmt.Errorf("%s is no list of files", basePath)
+		err = errors.New("it is no list of files")
 	}
-	if err == nil {
-		m.list = base.list
+	if err != nil {
+		return fmt.Errorf("%s: %w", basePath, err)
 	}
-	return err
+	m.list = base.list
+	return nil
 }
 
 // eachRow calls use for each line of a list.

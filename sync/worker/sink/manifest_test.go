@@ -155,6 +155,35 @@ func TestNoBase(t *testing.T) {
 	}
 }
 
+// TestReleaseOrder: what is released loses its manifest before what that refers to. Without its list
+// no later Leave could open the directory.
+func TestReleaseOrder(t *testing.T) {
+	t.Parallel()
+	target, content := permit(t), tree{"a.json": "A", "b.json": "B"}
+	for i := range 3 {
+		before := maps.Clone(content)
+		content["a.json"] = fmt.Sprint("A", i)
+		if amend(t, target, before, content, fmt.Sprint("c", i)) != (i == 2) {
+			t.Fatal(i)
+		}
+	}
+	d, err := Open(t.Context(), target, owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	name := filepath.Join(target.String(), manifestPath)
+	if err := errors.Join(os.Remove(name), os.MkdirAll(filepath.Join(name, "x"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Release(); err == nil {
+		t.Error("it is released with its manifest")
+	}
+	if _, err := os.Stat(filepath.Join(target.String(), basePath)); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestSpareCutOff: no beginning of the text that describes a spare generation is one.
 func TestSpareCutOff(t *testing.T) {
 	t.Parallel()

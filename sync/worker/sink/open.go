@@ -140,7 +140,11 @@ func (d *Dir) Release() error {
 			return fmt.Errorf("release %s: %w", d.target, err)
 		}
 	}
-	if err := d.parent.RemoveAll(path.Join(d.base, manifestDir)); err != nil {
+	err := d.parent.Remove(path.Join(d.base, manifestPath)) // which cannot be read without the rest
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		err = d.parent.RemoveAll(path.Join(d.base, manifestDir))
+	}
+	if err != nil {
 		return fmt.Errorf("release %s: %w", d.target, err)
 	}
 	return nil
