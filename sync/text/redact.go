@@ -31,17 +31,24 @@ const (
 	maxTokens = 16
 )
 
+// shapes are the formats. A text that has none of the parts of one cannot match it: most texts are
+// those of a log, and are not searched.
 var shapes = []struct {
+	parts   []string
 	pattern *regexp.Regexp
 	with    string
 }{
-	{regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*(?:PRIVATE KEY|CERTIFICATE)[A-Z0-9 ]*-----.*?(?:-----END [A-Z0-9 ]*-----|$)`), Redacted},
-	{regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?`), Redacted},
-	{regexp.MustCompile(`(?i)\b((?:proxy-)?authorization|x-access-token|x-grafana-id|private-token)(["']?\s*[:=]\s*\[?["']?)` +
-		`(?:(?:bearer|basic|token)\s+)?[^\s"',\]}]+`), "${1}${2}" + Redacted},
-	{regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9+/._~=-]{6,}`), "${1} " + Redacted},
-	{regexp.MustCompile(`(?i)([?&](?:access_token|token|private_token|password|secret|client_secret|sig|key)=)[^&#\s"']+`), "${1}" + Redacted},
-	{regexp.MustCompile(`\b(gh[pousr]_|github_pat_|glpat-|glsa_|glc_|sk-)[A-Za-z0-9_-]{10,}`), Redacted},
+	{[]string{"-----BEGIN "}, regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*(?:PRIVATE KEY|CERTIFICATE)[A-Z0-9 ]*-----.*?` +
+		`(?:-----END [A-Z0-9 ]*-----|$)`), Redacted},
+	{[]string{"eyJ"}, regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?`), Redacted},
+	{[]string{":", "="}, regexp.MustCompile(`(?i)\b((?:proxy-)?authorization|x-access-token|x-grafana-id|private-token)` +
+		`(["']?\s*[:=]\s*\[?["']?)(?:(?:bearer|basic|token)\s+)?[^\s"',\]}]+`), "${1}${2}" + Redacted},
+	{[]string{" ", "\t", "\n", "\f", "\r"},
+		regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9+/._~=-]{6,}`), "${1} " + Redacted},
+	{[]string{"="}, regexp.MustCompile(`(?i)([?&](?:access_token|token|private_token|password|secret|client_secret|sig|key)=)` +
+		`[^&#\s"']+`), "${1}" + Redacted},
+	{[]string{"gh", "github_pat_", "gl", "sk-"},
+		regexp.MustCompile(`\b(gh[pousr]_|github_pat_|glpat-|glsa_|glc_|sk-)[A-Za-z0-9_-]{10,}`), Redacted},
 }
 
 // schemeWord matches a scheme of authorization before a word of a sentence, as in "Bearer is
@@ -157,8 +164,14 @@ func Redact(s string) string {
 	if known := secrets.Load(); known != nil {
 		s = known.replacer.Replace(s)
 	}
-	s = urlUser.ReplaceAllStringFunc(s, withoutUser)
+	if strings.Contains(s, "://") {
+		s = urlUser.ReplaceAllStringFunc(s, withoutUser)
+	}
 	for _, shape := range shapes {
+		has := func(part string) bool { return strings.Contains(s, part) }
+		if !slices.ContainsFunc(shape.parts, has) {
+			continue
+		}
 		s = shape.pattern.ReplaceAllStringFunc(s, func(found string) string {
 			if schemeWord.MatchString(found) {
 				return found

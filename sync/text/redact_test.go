@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -127,8 +128,13 @@ func TestRegisterSecretKeepsLasting(t *testing.T) {
 	}
 }
 
+// FuzzRedact: no secret is left, and no text matches a format without having a part of it.
 func FuzzRedact(f *testing.F) {
 	RegisterSecret([]byte(canary))
+	for _, s := range []string{"eyJabcdefgh.x", "X-Grafana-Id=abc", "bearer\fabcdefgh", "?sig=1", "gho_0123456789", "github_pat_0123456789",
+		"glpat-0123456789", "glsa_0123456789", "glc_0123456789", "sk-0123456789", "https://a:b@c"} {
+		f.Add(s, "")
+	}
 	f.Add("a", "b")
 	f.Add("https://", "@host")
 	f.Add("Authorization: Bearer ", "\n")
@@ -139,6 +145,16 @@ func FuzzRedact(f *testing.F) {
 		}
 		if got := Redact("https://user:" + canary + "x@host/"); strings.Contains(got, canary) {
 			t.Errorf("%q", got)
+		}
+		if text := before + after; urlUser.MatchString(text) && !strings.Contains(text, "://") {
+			t.Errorf("%q is searched for no user", text)
+		}
+		for _, shape := range shapes {
+			text := before + after
+			has := slices.ContainsFunc(shape.parts, func(part string) bool { return strings.Contains(text, part) })
+			if shape.pattern.MatchString(text) && !has {
+				t.Errorf("%q is not searched for %s", text, shape.pattern)
+			}
 		}
 	})
 }
