@@ -45,6 +45,12 @@ var helpNever = map[string]string{
 	"limpet repo create site --url ssh://git@git.example.com/site.git --identity-file id_ed25519 --known-hosts known_hosts": "the Git " +
 		"host of the tests speaks no ssh, which 'doctor' says",
 	"limpet delete connection NAME --force": "in its text no Connection is there yet",
+	"limpet manifests --controllers on --storage 1Gi | kubectl apply -f -": "the API machinery of the tests runs no " +
+		"workloads: TestDeployment reads what is printed",
+	"kubectl -n limpet logs deployment/limpet":                               "the same",
+	"sudo mv /var/lib/limpet/limpet.db /var/lib/limpet/newer.db":             "no older release was here: TestUpgrade goes back",
+	"sudo mv /var/lib/limpet/limpet.db.schema-1-* /var/lib/limpet/limpet.db": "the same",
+	"ssh site-7 limpet relay":                                                "no host has that name: TestContexts has one",
 }
 
 // TestHelpLines runs each command line of the topics of help and of the examples of the commands as
@@ -368,7 +374,11 @@ func (s *helpSite) reset(t *testing.T) {
 		s.home.run(t, "delete", "repository", name, "--yes")
 		s.gone(t, name)
 	}
-	for _, name := range []string{"limpet.yaml", "copy.db", "jobs.jsonl", "apps.tar.gz", ".config/limpet/config.yaml"} {
+	for _, name := range []string{"ocirepository/team", "helmchart/web", "helmrepository/charts", "bucket/team"} {
+		kind, name, _ := strings.Cut(name, "/")
+		s.home.run(t, "delete", kind, name, "--yes")
+	}
+	for _, name := range []string{"limpet.yaml", "copy.db", "newer.db", "jobs.jsonl", "apps.tar.gz", ".config/limpet/config.yaml"} {
 		os.Remove(filepath.Join(s.dir, name))
 	}
 	s.must(t, 0, "apply", "-f", "team.yaml")
@@ -396,8 +406,8 @@ func (s *helpSite) prepare(t *testing.T, line string) {
 		s.gone(t, "team") // the line before has deleted it
 		fallthrough
 	case strings.HasPrefix(line, "limpet job cancel"):
+		s.must(t, 0, "drain") // before the first pull
 		s.must(t, 0, "apply", "-f", "team.yaml")
-		s.must(t, 0, "drain")
 		s.home.run(t, "repo", "pull", "team") // unless the first pull is there already
 	case line == "limpet repo set team --unpin":
 		s.must(t, 0, "repo", "rollback", "team", s.repo.Head(t))
@@ -435,6 +445,11 @@ func (s *helpSite) prepare(t *testing.T, line string) {
 		s.repo.Commit(t, "cpu", testenv.Change{Path: "grafana/site/cpu.json",
 			Data: []byte(`{"uid":"site-cpu","title":"` + time.Now().String() + `","tags":[],"panels":[],"schemaVersion":41}`)})
 		s.must(t, 0, "repo", "pull", "team", "--wait")
+	case strings.HasPrefix(line, "limpet fleet"):
+		s.changed = true // by the config file
+		s.file(t, ".config/limpet/config.yaml", "contexts:\n- name: site-1\n  state: "+s.state()+"\n")
+	case strings.Contains(line, "newer.db"):
+		s.must(t, 0, "store", "backup", "newer.db")
 	case line == "limpet config validate limpet.yaml":
 		s.home.run(t, "config", "init", "limpet.yaml")
 	}
