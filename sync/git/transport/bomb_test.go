@@ -47,7 +47,8 @@ func TestMain(m *testing.M) {
 	began := time.Now()
 	err := func() error {
 		packBytes, _ := strconv.ParseInt(os.Getenv("LIMPET_TEST_PACK_BYTES"), 10, 64)
-		mirrors, err := git.Open(os.Getenv("LIMPET_TEST_DIR"), git.Options{Limits: pack.Limits{PackBytes: packBytes}})
+		mirrors, err := git.Open(os.Getenv("LIMPET_TEST_DIR"), git.Options{Limits: pack.Limits{PackBytes: packBytes},
+			AllowLocal: []string{strings.TrimPrefix(url, "file://")}})
 		if err != nil {
 			return err
 		}
@@ -296,6 +297,23 @@ func deltaOfZeros(base, size int, a, b byte) []byte {
 		left -= n
 	}
 	return d
+}
+
+// TestLocalInPieces: a repository on this host is served in the memory of a few of its objects.
+func TestLocalInPieces(t *testing.T) {
+	t.Parallel()
+	o := gittest.NewOrigin(t, t.TempDir(), "x.git")
+	const commits, files = 4, 50
+	for i := range commits {
+		content := map[string]string{}
+		for j := range files {
+			content[fmt.Sprintf("%d/%d.json", i, j)] = fmt.Sprint(i, j, strings.Repeat("0", 1<<20))
+		}
+		o.Commit("more", content)
+	}
+	if rep := fetchInChild(t, "file://"+o.Work, 0); rep.Err != "" || rep.Files != commits*files {
+		t.Errorf("%+v", rep)
+	}
 }
 
 // TestManyFiles fetches and lists a repository of 100,000 files, of 20,000 in the fast lane.

@@ -17,7 +17,6 @@ import (
 	"github.com/go-git/go-billy/v5/osfs"
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/cache"
-	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
@@ -167,12 +166,32 @@ func (s *localSession) UploadPack(ctx context.Context, req *packp.UploadPackRequ
 	s.pipe, s.done = r, make(chan struct{})
 	go func() { // Close waits for it
 		defer close(s.done)
-		_, err := packfile.NewEncoder(w, s.store, false).Encode(ids, 10)
-		w.CloseWithError(err)
+		w.CloseWithError(pack.EncodeTo(w, len(ids), func(yield func(pack.Packed, error) bool) {
+			for _, id := range ids {
+				if o, err := s.read(id); !yield(o.Pack(), err) {
+					return
+				}
+			}
+		}))
 	}()
 	res := packp.NewUploadPackResponseWithPackfile(req, counted{r, s.call})
 	res.ShallowUpdate = update
 	return res, nil
+}
+
+// read reads an object of the repository.
+func (s *localSession) read(id pack.ID) (whole pack.Object, err error) {
+	o, err := s.store.EncodedObject(plumbing.AnyObject, id)
+	if err != nil {
+		return whole, err
+	}
+	r, err := o.Reader()
+	if err != nil {
+		return whole, err
+	}
+	defer r.Close()
+	data, err := io.ReadAll(r)
+	return pack.Object{ID: id, Kind: o.Type(), Data: data}, err
 }
 
 // Close ends the session and waits for its encoder.
