@@ -40,7 +40,7 @@ func (r *run) writeFiles(ctx context.Context) error {
 
 // readAhead is how many files are read and judged while others are written: a server that stores many
 // writes at once is idle until the last of them has come.
-const readAhead = 6
+const readAhead = 16
 
 // writeRound returns the changes that have to wait.
 func (r *run) writeRound(ctx context.Context, changes []*Change) ([]*Change, error) {
