@@ -19,6 +19,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"weak"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/format/idxfile"
@@ -33,7 +34,6 @@ import (
 type Store struct {
 	Packs []*pack // newest first
 	Limit int64   // bytes of any one object
-	cache baseCache
 }
 
 // pack is a pack with its index, which is in memory.
@@ -246,13 +246,13 @@ func (s *Store) read(p *pack, offset, limit int64, depth int) (Kind, []byte, err
 			return 0, nil, err
 		}
 	}
-	key := baseKey{p, at}
-	k, data, cached := s.cache.get(key)
+	key := baseKey{weak.Make(p), at}
+	k, data, cached := bases.get(key)
 	if !cached {
 		if k, data, err = s.read(p, at, s.Limit, depth+1); err != nil {
 			return 0, nil, err
 		}
-		s.cache.put(key, k, data)
+		bases.put(key, k, data)
 	}
 	out := buffer(size)
 	if err := patch(out, data, content); err != nil {
@@ -359,8 +359,10 @@ type baseCache struct {
 	bytes int // of their buffers
 }
 
+var bases baseCache // the memory of mirrors is one of the process: an agent may follow a thousand
+
 type baseKey struct {
-	pack   *pack
+	pack   weak.Pointer[pack] // which may be gone with its index
 	offset int64
 }
 
@@ -369,7 +371,7 @@ type base struct {
 	data []byte
 }
 
-// cacheBytes bounds the cache of one mirror: more than 16 MiB gained nothing
+// cacheBytes bounds the cache: more than 16 MiB gained nothing for one mirror
 // when it was measured. largestBase is the largest object that is cached.
 const (
 	cacheBytes  = 12 << 20

@@ -234,3 +234,32 @@ func TestBaseCacheMemory(t *testing.T) {
 		}
 	}
 }
+
+// TestMemoryOfManyMirrors: what the reading of mirrors leaves in memory has one bound, however many of
+// them stay open.
+func TestMemoryOfManyMirrors(t *testing.T) {
+	used := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	var open []*Store
+	before := used()
+	for i := range 50 {
+		dir, small := emptyMirror(t), fmt.Appendf(nil, "blob of mirror %d", i)
+		large := bytes.Repeat(small, 900_000/len(small))
+		add(t.Context(), t, dir, whole(large), delta(large, small))
+		s := gittest.Must[*Store](t)(Open(dir, DefaultLimits.ObjectBytes, nil))
+		if _, got, err := s.Read(IDOf(BlobKind, small), s.Limit); err != nil || !bytes.Equal(got, small) {
+			t.Fatalf("read %q, %v", got, err)
+		}
+		open = append(open, s)
+	}
+	if now := used(); now > before+cacheBytes+8<<20 {
+		t.Errorf("%d MiB are in use, want at most %d", (now-before)>>20, (cacheBytes+8<<20)>>20)
+	}
+	for _, s := range open {
+		s.Close()
+	}
+}
