@@ -117,7 +117,7 @@ func TestReadPrivate(t *testing.T) {
 	if _, err := ReadPrivate(file); err == nil || strings.Contains(err.Error(), canary) {
 		t.Errorf("open to others: %v", err)
 	}
-	pipe := filepath.Join(t.TempDir(), "pipe") // that nobody writes to
+	pipe := filepath.Join(t.TempDir(), "pipe") // without a writer
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}

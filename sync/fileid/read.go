@@ -16,13 +16,13 @@ const MaxSettings = 4 << 20
 // OpenFile opens a file of the host, or of a directory.
 type OpenFile = func(name string, flag int, mode fs.FileMode) (*os.File, error)
 
-// Read reads a file that somebody names, of at most max bytes. Only a regular one is read: a pipe
+// Read reads a configured file of at most max bytes. It reads regular files alone: a pipe
 // waits for its writer, a device may never end.
 func Read(path string, max int64) ([]byte, error) {
 	return ReadChecked(os.OpenFile, path, max, nil)
 }
 
-// Open opens a file that somebody names. Only a regular one is opened.
+// Open opens a configured file for reading. It opens regular files alone.
 func Open(open OpenFile, name string) (*os.File, fs.FileInfo, error) {
 	f, err := open(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

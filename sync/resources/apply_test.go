@@ -200,8 +200,8 @@ func (s distant) Create(ctx context.Context, ref Ref, strict bool, body func(str
 	return s.model.Create(ctx, ref, strict, body)
 }
 
-// TestFoldersByLevel: folders of one depth are made side by side, after those that they are in. Where
-// the quota has no room for all it is the first ones of the plan that are made.
+// TestFoldersByLevel: folders of one depth are created in parallel, after their parents. A quota
+// smaller than the plan admits its first folders.
 func TestFoldersByLevel(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

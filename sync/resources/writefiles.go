@@ -372,8 +372,8 @@ func (c *claims) about(path string) (Identity, bool) {
 // there gets.
 const grantDefault = "default"
 
-// writeFolders makes sure of the folders, a level of the tree at a time: nothing is in a folder that
-// is not there. Under a quota that has no room for all the first ones of the plan get it.
+// writeFolders makes sure of the folders, one depth of the tree at a time: a parent exists before its
+// children. A quota smaller than the plan admits its first folders, in order.
 func (r *run) writeFolders(ctx context.Context) error {
 	all := r.plan.WriteFolders
 	if r.apply.MaxResources > 0 && r.room < int64(len(all)) {

@@ -22,9 +22,9 @@ type Prepared struct {
 	file  resources.File // each of them, but for its path
 	files *arrivals
 
-	mu   sync.Mutex // guards all below
-	kept map[string]prepared
-	room int // bytes
+	mu   sync.Mutex          // guards all below
+	kept map[string]prepared // by path
+	left int                 // bytes of maxPrepared that are free
 }
 
 // prepared is an object without its spec.
@@ -36,26 +36,26 @@ type prepared struct {
 
 // Prepare returns a Prepared for the objects of files in a store.
 func Prepare(store *state.Store, file resources.File) *Prepared {
-	p := &Prepared{store: store, file: file, kept: map[string]prepared{}, room: maxPrepared}
+	p := &Prepared{store: store, file: file, kept: map[string]prepared{}, left: maxPrepared}
 	p.files = newArrivals(runtime.GOMAXPROCS(0), p.add)
 	return p
 }
 
 // Receive implements pack.Receiver. It is for one goroutine.
 func (p *Prepared) Receive(path, hash string, exec bool, content []byte) {
-	if !repopath.IsResourceFile(path) || len(content) > resources.MaxFile || !p.has(0) {
+	if !repopath.IsResourceFile(path) || len(content) > resources.MaxFile || !p.reserve(0) {
 		git.Recycle(content)
 		return
 	}
 	p.files.receive(path, hash, exec, content)
 }
 
-// has reports whether there is room for some bytes, and takes it.
-func (p *Prepared) has(bytes int) bool {
+// reserve takes bytes of the limit, and reports whether the limit is not reached.
+func (p *Prepared) reserve(bytes int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.room -= bytes
-	return p.room > 0
+	p.left -= bytes
+	return p.left > 0
 }
 
 func (p *Prepared) add(f arrived) {
@@ -70,7 +70,7 @@ func (p *Prepared) add(f arrived) {
 		return
 	}
 	tail, err := p.store.Tail(end, 0)
-	if err != nil || tail.Size() == 0 || !p.has(tail.Stored()+held) {
+	if err != nil || tail.Size() == 0 || !p.reserve(tail.Stored()+held) {
 		return
 	}
 	p.mu.Lock()

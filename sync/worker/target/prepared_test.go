@@ -136,12 +136,12 @@ func TestPrepared(t *testing.T) {
 	}
 
 	p = Prepare(store, resources.File{Repository: "r", Namespace: "full", Kinds: kinds})
-	p.room = 1
+	p.left = 1
 	p.Receive("a.json", "a.json", false, []byte(files["a.json"]))
 	p.Receive("d/c.json", "d/c.json", false, []byte(files["d/c.json"]))
 	p.Close()
 	if len(p.kept) != 0 {
-		t.Errorf("without room %d are kept", len(p.kept))
+		t.Errorf("without a budget %d are kept", len(p.kept))
 	}
 	const large = 1 << 20
 	for what, file := range map[string]string{
