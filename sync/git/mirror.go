@@ -147,7 +147,7 @@ func (m *mirror) drop() {
 	if m.open.retire = true; m.open.users == 0 {
 		m.open.store.Close()
 	}
-	m.open = nil
+	m.open, m.idle = nil, nil // the timer refers to the handle
 }
 
 // markDamaged makes the next fetch throw the mirror away, also after a restart; until then what is

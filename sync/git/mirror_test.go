@@ -11,11 +11,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/Masterminds/semver/v3"
 
@@ -260,6 +262,7 @@ func TestIdleMirrorIsClosed(t *testing.T) {
 	content(t, m, r, ref.Hash, "")
 	mi.mu.Lock()
 	open, waits := mi.open, mi.idle != nil
+	held := weak.Make(open)
 	if waits {
 		mi.idle.Reset(time.Millisecond)
 	}
@@ -280,6 +283,9 @@ func TestIdleMirrorIsClosed(t *testing.T) {
 	}
 	if open != nil {
 		t.Fatal("the mirror stays open")
+	}
+	if runtime.GC(); held.Value() != nil {
+		t.Error("its indexes stay in memory")
 	}
 	content(t, m, r, ref.Hash, "")
 	m.Close()

@@ -231,7 +231,8 @@ func (s *Spooled) Publish(dir string) error {
 // Over is a store of the spooled pack, whose index is written, on top of what was there;
 // old is nil for nothing. It needs no Close.
 func (s *Spooled) Over(old *Store, limit int64) (*Store, error) {
-	p := &pack{name: s.in.sum.String(), file: s.file}
+	p := newPack(s.in.sum.String())
+	p.file = s.file
 	if err := p.load(s.idx); err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sort"
 	"strings"
@@ -48,6 +49,13 @@ type pack struct {
 	modified time.Time
 }
 
+// newPack returns a pack that is not open yet. What is cached of it goes when it does.
+func newPack(name string) *pack {
+	p := &pack{name: name}
+	runtime.AddCleanup(p, bases.forget, weak.Make(p))
+	return p
+}
+
 // Open opens all packs below dir/objects/pack that have an index. Those that a former Store of the
 // directory has, nil = none, are not read again. Its errors wrap ErrDamaged unless the file system
 // itself fails.
@@ -69,7 +77,8 @@ func Open(dir string, limit int64, former *Store) (*Store, error) {
 			continue
 		}
 		base := filepath.Join(packDir, "pack-"+name)
-		p := &pack{name: name, path: base + ".pack"}
+		p := newPack(name)
+		p.path = base + ".pack"
 		s.Packs = append(s.Packs, p)
 		if err := p.load(base + ".idx"); err != nil {
 			s.Close()
@@ -362,7 +371,7 @@ type baseCache struct {
 var bases baseCache // the memory of mirrors is one of the process: an agent may follow a thousand
 
 type baseKey struct {
-	pack   weak.Pointer[pack] // which may be gone with its index
+	pack   weak.Pointer[pack] // so that its index is not held
 	offset int64
 }
 
@@ -391,10 +400,25 @@ func (c *baseCache) put(key baseKey, k Kind, data []byte) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if _, cached := c.items[key]; cached { // by another reader
+		return
+	}
 	if c.bytes += cap(data); c.bytes > cacheBytes || c.items == nil {
 		c.items, c.bytes = map[baseKey]base{}, cap(data)
 	}
 	c.items[key] = base{k, data}
+}
+
+// forget removes the objects of a pack.
+func (c *baseCache) forget(of weak.Pointer[pack]) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.items, func(key baseKey, b base) bool {
+		if key.pack == of {
+			c.bytes -= cap(b.data)
+		}
+		return key.pack == of
+	})
 }
 
 // The beginnings of the names of files that are being made: a process that was killed leaves them

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"testing"
+	"time"
 
 	"limpet/sync/testenv/gittest"
 
@@ -261,5 +262,13 @@ func TestMemoryOfManyMirrors(t *testing.T) {
 	}
 	for _, s := range open {
 		s.Close()
+	}
+	open = nil
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for now, until := used(), time.Now().Add(20*time.Second); now > before+4<<20; now = used() {
+		if <-tick.C; time.Now().After(until) {
+			t.Fatalf("%d MiB are in use after the end of all", (now-before)>>20)
+		}
 	}
 }
