@@ -12,14 +12,16 @@
 //     limpet/manifest-owner names the directory that they come from: an object of
 //     another one is left alone, so that two never write against each other.
 //
-// The files are read again every two seconds: that follows editors' renames and
-// Kubernetes' symlink swaps alike, and works on network file systems.
+// Every two seconds the files whose stamps have changed are read again, and every half minute all
+// of them: that follows editors' renames and Kubernetes' symlink swaps alike, and works on network
+// file systems.
 package manifests
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -105,7 +107,7 @@ func resource(k api.Kind) schema.GroupVersionResource {
 }
 
 // resource returns the resource of an object in the version of its file.
-func (o object) resource() schema.GroupVersionResource {
+func (o *object) resource() schema.GroupVersionResource {
 	return o.GroupVersionKind().GroupVersion().WithResource(o.kind.Plural)
 }
 
@@ -212,13 +214,14 @@ var errAway = errors.New("API unavailable, retrying; try: limpet doctor")
 func (a *Applier) runOnce(ctx context.Context) (r result) {
 	gone := a.gone
 	a.gone = nil
-	names, changed, err := a.poll(&r)
+	heal := time.Since(a.healed) >= healInterval
+	names, changed, err := a.poll(heal, &r)
 	if err != nil {
 		r.problems = []error{fmt.Errorf("read manifests: %w", err)}
 		return r
 	}
 	declared := map[key]string{}
-	heal, due := time.Since(a.healed) >= healInterval, changed || !time.Now().Before(a.retry)
+	due := changed || !time.Now().Before(a.retry)
 	if heal {
 		a.healed = time.Now()
 	}
@@ -263,7 +266,8 @@ func (a *Applier) runOnce(ctx context.Context) (r result) {
 
 // poll reads new and changed files, forgets deleted ones, and returns the names of all, and whether
 // there is another one than before. Names that begin with a dot belong to editors and Kubernetes.
-func (a *Applier) poll(r *result) (names []string, changed bool, err error) {
+// With whole all files are read.
+func (a *Applier) poll(whole bool, r *result) (names []string, changed bool, err error) {
 	entries, err := os.ReadDir(a.Dir)
 	if err != nil {
 		return nil, false, err
@@ -272,14 +276,16 @@ func (a *Applier) poll(r *result) (names []string, changed bool, err error) {
 	a.files = map[string]*file{}
 	for _, entry := range entries { // sorted
 		name := entry.Name()
-		if strings.HasPrefix(name, ".") || !slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(name))) {
+		if entry.IsDir() || strings.HasPrefix(name, ".") || !slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(name))) {
 			continue
 		}
-		if info, err := os.Stat(filepath.Join(a.Dir, name)); err == nil && info.IsDir() {
-			continue
+		if entry.Type()&fs.ModeSymlink != 0 {
+			if info, err := os.Stat(filepath.Join(a.Dir, name)); err == nil && info.IsDir() {
+				continue
+			}
 		}
 		f := before[name]
-		if f == nil || f.changed() {
+		if f == nil || f.changed(whole) {
 			f, changed = a.read(name), true
 			r.warnings = append(r.warnings, f.warnings...)
 		}
@@ -303,6 +309,9 @@ func (a *Applier) apply(ctx context.Context, f *file, heal bool, r *result) (err
 	var ours []int
 	f.foreign = nil
 	for i, o := range f.objects {
+		if heal && a.settled(ctx, o) {
+			continue
+		}
 		writes[i], err = a.plan(ctx, f.name, o)
 		if foreign, is := errors.AsType[*errForeign](err); is {
 			f.foreign = append(f.foreign, fmt.Errorf("%s: %s %s/%s: %w", o.where, o.kind.Singular, o.GetNamespace(), o.GetName(), foreign))
@@ -331,7 +340,7 @@ func (a *Applier) apply(ctx context.Context, f *file, heal bool, r *result) (err
 }
 
 // failure returns the error of an object of a file, and whether it stays until a file changes.
-func failure(o object, err error) (error, bool) {
+func failure(o *object, err error) (error, bool) {
 	if _, away := errors.AsType[*kube.UnavailableError](kube.AsUnavailable(err)); away {
 		return errAway, false
 	}

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -24,8 +26,10 @@ import (
 type file struct {
 	name     string            // base name
 	paths    []string          // of the file and those that it refers to
+	stamps   []fileid.Stamp    // of these, as they were last read
+	read     time.Time         // when that was
 	sum      [sha256.Size]byte // of all their contents
-	objects  []object
+	objects  []*object
 	warnings []string // documents that are ignored
 	err      error    // of reading the file, or of applying its objects
 	done     bool     // applied, or failed until something changes
@@ -38,16 +42,20 @@ type object struct {
 	*unstructured.Unstructured
 	kind  api.Kind
 	where string // file and document
+	// version is the resourceVersion of the object of the server that was found as this one says, ""
+	// for none.
+	version string
 }
 
-func (o object) key() key { return key{resource(o.kind), o.GetNamespace(), o.GetName()} }
+func (o *object) key() key { return key{resource(o.kind), o.GetNamespace(), o.GetName()} }
 
 // read reads one file and those that it refers to.
 func (a *Applier) read(name string) *file {
-	f := &file{name: name}
+	f := &file{name: name, read: time.Now()}
 	sum := sha256.New()
 	read := func(path string) ([]byte, error) {
 		f.paths = append(f.paths, path)
+		f.stamps = append(f.stamps, stampOf(path))
 		return readInto(sum, path)
 	}
 	data, err := read(filepath.Join(a.Dir, name))
@@ -61,9 +69,27 @@ func (a *Applier) read(name string) *file {
 	return f
 }
 
-// changed reports whether the file, or one that it refers to, has another content. Time
-// stamps would not do: two writes may fall within their granularity.
-func (f *file) changed() bool {
+// stampOf returns the stamp of a file, or the zero Stamp when there is none.
+func stampOf(path string) fileid.Stamp {
+	info, err := os.Stat(path)
+	if err != nil {
+		return fileid.Stamp{}
+	}
+	return fileid.Of(info)
+}
+
+// changed reports whether the file, or one that it refers to, has another content. With whole it is
+// read even if its stamp is as it was: a network file system may show an old one for a minute.
+func (f *file) changed(whole bool) bool {
+	now, stamps := time.Now(), make([]fileid.Stamp, len(f.paths))
+	for i, path := range f.paths {
+		stamps[i] = stampOf(path)
+		whole = whole || stamps[i] != f.stamps[i] || !stamps[i].Shows(f.read)
+	}
+	if !whole {
+		return false
+	}
+	f.stamps, f.read = stamps, now
 	sum := sha256.New()
 	for _, path := range f.paths {
 		_, _ = readInto(sum, path) // a fault is part of the sum
@@ -100,9 +126,9 @@ func (f *file) parse(data []byte, x *expander, rules Options) error {
 	if err != nil {
 		return err
 	}
-	var objects []object
+	var objects []*object
 	for _, d := range documents {
-		o := object{d.Unstructured, api.Kind{}, d.Where}
+		o := &object{Unstructured: d.Unstructured, where: d.Where}
 		if rules.Validation == metav1.FieldValidationWarn {
 			f.warnings = append(f.warnings, d.Unknown...)
 		}

@@ -3,10 +3,12 @@ package manifests
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"limpet/sync/api/admission"
 	"limpet/sync/fileid"
@@ -174,6 +176,43 @@ func TestFileReference(t *testing.T) {
 	}
 	if _, err := x.text("$__file{large}"); err == nil || !strings.Contains(err.Error(), "larger than") {
 		t.Errorf("a large file gives %v", err)
+	}
+}
+
+// TestChanged: a file is read again when its stamp has changed or may hide a change, and with all
+// others.
+func TestChanged(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "a.yaml")
+	write := func(text string) {
+		if err := errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chtimes(path, time.Time{}, time.Now().Add(-time.Hour))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := &file{paths: []string{path}, stamps: make([]fileid.Stamp, 1)}
+	for i, step := range []struct {
+		do          func()
+		whole, want bool
+	}{
+		{func() { write("1") }, false, true},
+		{func() { f.sum = [32]byte{} }, false, false}, // as it would be after a change that no stamp shows
+		{func() {}, true, true},
+		{func() { f.sum, f.read = [32]byte{}, f.read.Add(-time.Hour) }, false, true},
+		{func() { write("2") }, false, true},
+		{func() { _ = os.Remove(path) }, false, true},
+		{func() {}, false, false},
+		{func() { write("2") }, false, true},
+	} {
+		step.do()
+		got := f.changed(step.whole)
+		if got != step.want {
+			t.Fatalf("step %d: changed = %v", i, got)
+		}
+		if got {
+			sum := sha256.New()
+			_, _ = readInto(sum, path)
+			f.sum = [32]byte(sum.Sum(nil))
+		}
 	}
 }
 

@@ -215,11 +215,12 @@ func TestSelector(t *testing.T) {
 // middle stands before an API: it may be away, and it writes URLs as Grafana does.
 type middle struct {
 	http.RoundTripper
-	away atomic.Bool
+	away  atomic.Bool
+	asked atomic.Int64 // requests
 }
 
 func (m *middle) RoundTrip(r *http.Request) (*http.Response, error) {
-	if m.away.Load() {
+	if m.asked.Add(1); m.away.Load() {
 		return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 	}
 	if r.Body != nil && r.Method != http.MethodGet {
@@ -288,6 +289,27 @@ func TestAppliedOnce(t *testing.T) {
 	s.write("a.yaml", strings.ReplaceAll(repositoryYAML("a", ""), "main", "next"))
 	if s.apply(); s.owned("a") != s.m.owner || s.field("a", "spec", "git", "branch") != "next" {
 		t.Errorf("new content of the released object: owner %v", s.owned("a"))
+	}
+}
+
+// TestHealAsksOnce: an object that is as it was found is read and no more.
+func TestHealAsksOnce(t *testing.T) {
+	t.Parallel()
+	s := newRig(t)
+	m := s.between()
+	s.write("a.yaml", repositoryYAML("a", "")+"---\n"+strings.Replace(repositoryYAML("newer", ""), "v0alpha1", "v1beta1", 1))
+	s.apply()
+	s.heal()
+	for _, change := range []string{"", `{"spec":{"git":{"branch":"dev"}}}`, ""} {
+		if change != "" {
+			s.patch("newer", change)
+		}
+		before := m.asked.Load()
+		r := s.heal()
+		if got := m.asked.Load() - before; len(r.problems) > 0 || (got == 2) != (change == "") || (len(r.healed) == 1) != (change != "") {
+			t.Errorf("changed by %q: %d requests, %+v", change, got, r)
+		}
+		s.heal() // what is put back is found so
 	}
 }
 

@@ -77,10 +77,20 @@ func owner(obj *unstructured.Unstructured) string {
 // embeddedOwner is the owner of objects that the server of an embedded API applies itself.
 const embeddedOwner = "the server itself"
 
+// settled reports whether an object of the server is still the one that the last plan has found as
+// its file says.
+func (a *Applier) settled(ctx context.Context, o *object) bool {
+	if o.version == "" {
+		return false
+	}
+	live, err := a.Client.Resource(o.resource()).Namespace(o.GetNamespace()).Get(ctx, o.GetName(), metav1.GetOptions{})
+	return err == nil && live.GetResourceVersion() == o.version
+}
+
 // plan returns the write that an object needs, which a dry run has accepted; nil for none. Content
 // that was applied before neither takes back an object that a user has released nor makes one of a
 // transient kind again.
-func (a *Applier) plan(ctx context.Context, file string, o object) (*write, error) {
+func (a *Applier) plan(ctx context.Context, file string, o *object) (*write, error) {
 	want := o.DeepCopy()
 	api.SetAnnotation(want, api.AnnoManifest, file)
 	if a.owner != embeddedOwner {
@@ -123,6 +133,7 @@ func (a *Applier) plan(ctx context.Context, file string, o object) (*write, erro
 			unstructured.RemoveNestedField(w.to.Object, "secure", field)
 		}
 		if !merge(w.to.Object, want.Object, before.Object) && !converted {
+			o.version = live.GetResourceVersion()
 			return nil, a.remember(ctx, o, before, w.applied)
 		}
 		planned, err := a.send(ctx, o, w, true)
@@ -130,6 +141,7 @@ func (a *Applier) plan(ctx context.Context, file string, o object) (*write, erro
 			return nil, err
 		}
 		if !converted && same(planned, live) && !slices.ContainsFunc(fresh, func(field string) bool { return secureName(live, field) != "" }) {
+			o.version = live.GetResourceVersion()
 			return nil, a.remember(ctx, o, before, w.applied)
 		}
 		return w, nil
@@ -142,7 +154,7 @@ func (a *Applier) plan(ctx context.Context, file string, o object) (*write, erro
 const writeTries = 4
 
 // write makes a planned change.
-func (a *Applier) write(ctx context.Context, file string, o object, w *write) error {
+func (a *Applier) write(ctx context.Context, file string, o *object, w *write) error {
 	for n := 1; w != nil; n++ {
 		made, err := a.send(ctx, o, w, false)
 		switch {
@@ -161,7 +173,7 @@ func (a *Applier) write(ctx context.Context, file string, o object, w *write) er
 
 // send creates or updates an object. An update has the UID and the resourceVersion of what it is
 // based on.
-func (a *Applier) send(ctx context.Context, o object, w *write, dry bool) (*unstructured.Unstructured, error) {
+func (a *Applier) send(ctx context.Context, o *object, w *write, dry bool) (*unstructured.Unstructured, error) {
 	objects := a.Client.Resource(o.resource()).Namespace(o.GetNamespace())
 	var dryRun []string
 	if dry {
@@ -174,12 +186,12 @@ func (a *Applier) send(ctx context.Context, o object, w *write, dry bool) (*unst
 }
 
 // appliedName is the name of what was applied among the secrets of the state file.
-func (a *Applier) appliedName(o object) string {
+func (a *Applier) appliedName(o *object) string {
 	return "manifests/" + a.Server + "/" + o.kind.Plural + "." + o.kind.Group + "/" + o.GetNamespace() + "/" + o.GetName()
 }
 
 // before returns what was applied last of an object.
-func (a *Applier) before(ctx context.Context, o object) (out applied, err error) {
+func (a *Applier) before(ctx context.Context, o *object) (out applied, err error) {
 	data, err := a.Store.Secret(ctx, a.appliedName(o))
 	if errors.Is(err, state.ErrNotFound) || errors.Is(err, state.ErrSealed) {
 		return out, nil
@@ -191,7 +203,7 @@ func (a *Applier) before(ctx context.Context, o object) (out applied, err error)
 }
 
 // remember keeps what is applied, unless it is what was before.
-func (a *Applier) remember(ctx context.Context, o object, before, now applied) error {
+func (a *Applier) remember(ctx context.Context, o *object, before, now applied) error {
 	old, _ := json.Marshal(before)
 	data, err := json.Marshal(now)
 	if err == nil && string(old) != string(data) {

@@ -16,6 +16,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 
+	"limpet/sync/fileid"
 	"limpet/sync/git/bundle"
 	"limpet/sync/git/giterr"
 	"limpet/sync/git/pack"
@@ -139,8 +140,10 @@ func (s *bundleSession) AdvertisedReferencesContext(context.Context) (*packp.Adv
 			break
 		}
 	}
-	newest, written := s.valid[last], slices.MaxFunc(s.valid, func(a, b checkedBundle) int { return a.at.changed.Compare(b.at.changed) })
-	if written.at.changed.After(newest.at.changed) && old[written.name].at.inode != written.at.inode {
+	newest, written := s.valid[last], slices.MaxFunc(s.valid, func(a, b checkedBundle) int {
+		return cmp.Compare(a.at.stamp.MTime, b.at.stamp.MTime)
+	})
+	if written.at.stamp.MTime > newest.at.stamp.MTime && old[written.name].at.stamp != written.at.stamp {
 		c.client.Options.Logger.Warn("bundle is passed over: another one has a newer commit", "dir", c.Addr.Path, "file", written.name,
 			"newer", newest.name)
 	}
@@ -193,7 +196,7 @@ func (s *bundleSession) open(b checkedBundle) (*os.File, error) {
 	if err != nil {
 		return nil, changing(err)
 	}
-	if info, err := f.Stat(); err != nil || inodeOf(info) != b.at.inode {
+	if info, err := f.Stat(); err != nil || fileid.Of(info) != b.at.stamp {
 		f.Close()
 		return nil, cmp.Or(err, s.call.moved())
 	}
@@ -203,7 +206,8 @@ func (s *bundleSession) open(b checkedBundle) (*os.File, error) {
 var errNoBundle = giterr.New(giterr.Corrupt, "it is no file", "")
 
 func older(a, b checkedBundle) int {
-	return cmp.Or(a.file.Time(a.at.changed).Compare(b.file.Time(b.at.changed)), a.at.changed.Compare(b.at.changed))
+	inA, inB := time.Unix(0, a.at.stamp.MTime), time.Unix(0, b.at.stamp.MTime)
+	return cmp.Or(a.file.Time(inA).Compare(b.file.Time(inB)), inA.Compare(inB))
 }
 
 // check reads a bundle, unless it is as it was. The error is one of the call; that of the file is
@@ -228,11 +232,11 @@ func (s *bundleSession) check(name string, known checkedBundle) (checkedBundle, 
 	if !info.Mode().IsRegular() {
 		return checkedBundle{err: errNoBundle}, nil
 	}
-	b := checkedBundle{name: name, at: dirFile{size: info.Size(), changed: info.ModTime(), inode: inodeOf(info), read: time.Now()}}
+	b := checkedBundle{name: name, at: dirFile{stamp: fileid.Of(info), read: time.Now()}}
 	if b.file, b.err = bundle.Check(s.call.Ctx, f, s.call.Limits); s.call.Ctx.Err() != nil {
 		return b, context.Cause(s.call.Ctx)
 	}
-	if b.err != nil && (known.err == nil || known.at.size != b.at.size) {
+	if b.err != nil && (known.err == nil || known.at.stamp.Size != b.at.stamp.Size) {
 		s.call.client.Options.Logger.Warn("bundle is not valid and passed over", "dir", s.call.Addr.Path, "file", name, "err", b.err)
 	}
 	if b.err != nil {

@@ -93,28 +93,13 @@ type dirMemory struct {
 // dirFile is a file as it was read. It is read again when anything of it changes, or when it was so
 // new that a write within the granularity of the clock of its file system would not show.
 type dirFile struct {
-	size    int64
-	changed time.Time
-	inode   string
-	read    time.Time
-	id      pack.ID
+	stamp fileid.Stamp
+	read  time.Time
+	id    pack.ID
 }
-
-// clockGranularity is more than that of the time stamps of any file system; FAT has 2 seconds.
-const clockGranularity = 3 * time.Second
 
 func (f dirFile) is(info fs.FileInfo) bool {
-	return f.size == info.Size() && f.changed.Equal(info.ModTime()) && f.inode == inodeOf(info) &&
-		f.changed.Before(f.read.Add(-clockGranularity))
-}
-
-// inodeOf returns the number of a file and when it changed last, "" where that is not known.
-func inodeOf(info fs.FileInfo) string {
-	number, changed, ok := fileid.Of(info)
-	if !ok {
-		return ""
-	}
-	return fmt.Sprint(number, changed)
+	return f.stamp == fileid.Of(info) && f.stamp.Shows(f.read)
 }
 
 // errChanging means that a file changed while it was read.
@@ -307,7 +292,7 @@ func (r *dirReader) file(path string, info fs.FileInfo) (pack.ID, error) {
 		if err != nil {
 			return pack.ID{}, err
 		}
-		known = dirFile{info.Size(), info.ModTime(), inodeOf(info), at, pack.IDOf(pack.BlobKind, data)}
+		known = dirFile{fileid.Of(info), at, pack.IDOf(pack.BlobKind, data)}
 	}
 	r.now[path] = known
 	r.dir.objects[known.id] = dirObject{kind: pack.BlobKind, path: path}

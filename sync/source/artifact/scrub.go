@@ -24,38 +24,24 @@ const corruptSuffix = ".corrupt"
 
 // proof is what of a file was verified, and when.
 type proof struct {
-	inode   uint64
-	size    int64
-	changed int64 // ns; the time of the last change of the inode, which no program can set
-	at      time.Time
+	stamp fileid.Stamp
+	at    time.Time
 }
 
 // verifyEvery is how long a proof holds: a disk may lose bytes of a file that did not change.
 const verifyEvery = time.Hour
 
-func proofOf(info fs.FileInfo) proof {
-	p := proof{size: info.Size(), changed: info.ModTime().UnixNano()}
-	if number, changed, ok := fileid.Of(info); ok {
-		p.inode, p.changed = number, changed
-	}
-	return p
-}
-
 func (s *Store) prove(path string, info fs.FileInfo) {
-	p := proofOf(info)
-	p.at = time.Now()
 	s.mu.Lock()
-	s.verified[path] = p
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	s.verified[path] = proof{fileid.Of(info), time.Now()}
 }
 
 func (s *Store) proven(path string, info fs.FileInfo) bool {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	p := s.verified[path]
-	s.mu.Unlock()
-	fresh := time.Since(p.at) < verifyEvery
-	p.at = time.Time{}
-	return fresh && p == proofOf(info)
+	return time.Since(p.at) < verifyEvery && p.stamp == fileid.Of(info)
 }
 
 // OpenFile opens the file of an artifact. Its bytes are verified at the first time, when it has
