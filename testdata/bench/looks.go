@@ -98,11 +98,11 @@ func idle(b *bench, binary string) (step, error) {
 		return nil, err
 	}
 	for i := range b.many {
-		name := fmt.Sprintf("s%04d", i)
-		if err := os.Symlink(o.dir, filepath.Join(b.git.root, name+".git")); err != nil {
+		link := fmt.Sprintf("%d-of-%s", i, filepath.Base(o.dir)) // a repository for each agent
+		if err := os.Symlink(o.dir, filepath.Join(b.git.root, link)); err != nil {
 			return nil, err
 		}
-		if err := a.declare(source(name, b.git.url+"/"+name+".git", "1m")); err != nil {
+		if err := a.declare(source(fmt.Sprintf("s%04d", i), b.git.url+"/"+link, "1m")); err != nil {
 			return nil, err
 		}
 	}
