@@ -231,7 +231,9 @@ func (o *origin) edit(n int) (string, error) {
 	}
 	// The parent is the commit of the branch.
 	text := strings.Replace(in.String(), "\nM 100644", "\nfrom refs/heads/main^0\nM 100644", 1)
-	if err := git(o.dir, strings.NewReader(text), "fast-import", "--quiet"); err != nil {
+	// Each blob would be a delta against the one before it in the stream, of another file, which no
+	// push does.
+	if err := git(o.dir, strings.NewReader(text), "fast-import", "--quiet", "--depth=0"); err != nil {
 		return "", err
 	}
 	o.next++
