@@ -32,7 +32,7 @@ type Options struct {
 	ReadOnly bool
 	// Commands are those of the command line. Call makes the process of a call with the settings of
 	// this one.
-	Commands []screen.Entry
+	Commands func() []screen.Entry
 	// Contexts are the sites that the dashboard can change to.
 	Contexts []screen.Entry
 	Call     func(ctx context.Context, words ...string) *exec.Cmd

@@ -306,7 +306,11 @@ func allCommands(s *State) []command {
 			out = append(out, command{words: "go " + kind + " " + o.Name, label: "enter", act: "go", object: o})
 		}
 	}
-	for _, e := range s.Commands {
+	var line []Entry
+	if s.Commands != nil {
+		line = s.Commands()
+	}
+	for _, e := range line {
 		if e.Words != "doctor" { // the key D
 			out = append(out, command{words: e.Words, note: e.Help, typed: true})
 		}

@@ -241,7 +241,9 @@ func TestReadOnly(t *testing.T) {
 // withCommands returns a state with some of the commands of the command line.
 func withCommands() State {
 	s := shown(testSnapshot(), widget.Caps{})
-	s.Commands = []Entry{{"repo list", "Repositories"}, {"repo create", "Create one"}, {"logs", "The log"}, {"doctor", "Checks"}}
+	s.Commands = func() []Entry {
+		return []Entry{{"repo list", "Repositories"}, {"repo create", "Create one"}, {"logs", "The log"}, {"doctor", "Checks"}}
+	}
 	return s
 }
 

@@ -52,14 +52,14 @@ type State struct {
 type facts struct {
 	Snap     *snapshot.Snapshot // never nil, always clean
 	Now      time.Time
-	Source   string    // "standalone", "attached to daemon 4121"
-	Note     string    // a warning about the source; "" = none
-	SetUp    bool      // Enter on the first screen starts the setup
-	Gone     string    // why the source is unavailable; "" = it is available
-	Again    time.Time // time of the next retry of an unavailable source; zero = now
-	ReadOnly bool      // nothing is sent to the agent
-	Commands []Entry   // of the command line
-	Contexts []Entry   // sites that can be shown instead
+	Source   string         // "standalone", "attached to daemon 4121"
+	Note     string         // a warning about the source; "" = none
+	SetUp    bool           // Enter on the first screen starts the setup
+	Gone     string         // why the source is unavailable; "" = it is available
+	Again    time.Time      // time of the next retry of an unavailable source; zero = now
+	ReadOnly bool           // nothing is sent to the agent
+	Commands func() []Entry // of the command line; nil = none
+	Contexts []Entry        // sites that can be shown instead
 	// Invocation adds the flags of this dashboard to command lines; nil = none.
 	Invocation interface{ Complete(line string) string }
 }

@@ -222,7 +222,9 @@ func RunTogether(ctx context.Context, parts ...part) error {
 func tuiOptions(e *command.Env) tui.Options {
 	here := e.Invocation.Elsewhere()
 	o := tui.Options{ReadOnly: e.Flags.ReadOnly, In: os.Stdin, Out: os.Stdout, Color: e.Color(), Theme: e.Flags.Theme,
-		Mouse: e.Flags.Mouse, Frames: e.Flags.FPS, Env: e.Getenv, Invocation: here, Commands: complete.Entries(e)}
+		Mouse: e.Flags.Mouse, Frames: e.Flags.FPS, Env: e.Getenv, Invocation: here,
+		// Another parse of the command line takes as long as a frame, and most never open the palette.
+		Commands: sync.OnceValue(func() []screen.Entry { return complete.Entries(e) })}
 	for _, c := range e.Config.Contexts {
 		o.Contexts = append(o.Contexts, screen.Entry{Words: c.Name, Help: c.Kind + " " + text.Redact(c.Target)})
 	}
