@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -84,7 +85,8 @@ func nextArtifact(b *bench, binary string) (step, error) {
 	}, nil
 }
 
-// repack makes the artifact of the same commit anew from the mirror, with another file left out.
+// repack makes the artifact of the same commit anew from the mirror, with another file left out and
+// without the pieces of the one before.
 func repack(b *bench, binary string) (step, error) {
 	a, _, err := b.sourced(binary)
 	if err != nil {
@@ -94,6 +96,9 @@ func repack(b *bench, binary string) (step, error) {
 	last := ""
 	return func() (sample, error) {
 		round++
+		if err := a.forgetPieces(); err != nil {
+			return sample{}, err
+		}
 		return b.timed(a, 0, func() error {
 			ignore := fmt.Sprintf("/%s\n", b.size.path(round))
 			if err := a.patch("s", object{"spec": object{"ignore": ignore}}); err != nil {
@@ -110,6 +115,15 @@ func repack(b *bench, binary string) (step, error) {
 			})
 		})
 	}, nil
+}
+
+// forgetPieces removes what an artifact could copy from the one before.
+func (a *agent) forgetPieces() error {
+	indexes, err := filepath.Glob(filepath.Join(a.home, "artifacts", "*", "*", "*", "*.index"))
+	for _, path := range indexes {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return err
 }
 
 // stdGzip compresses the tar of the artifact with compress/gzip, in one stream, and hashes it.

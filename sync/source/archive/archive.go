@@ -14,8 +14,6 @@ package archive
 
 import (
 	"archive/tar"
-	"bufio"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -27,7 +25,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/klauspost/compress/gzip"
 	"golang.org/x/sync/errgroup"
 
 	"limpet/sync/git"
@@ -35,7 +32,7 @@ import (
 )
 
 // Version names the format of the bytes: another one may give the same tree another digest.
-const Version = "tar.gz/1"
+const Version = "tar.gz/2"
 
 // Tree is a commit of a mirror, which must have been fetched.
 type Tree struct {
@@ -53,6 +50,9 @@ type Options struct {
 	KeepSymlinks bool      // keeps relative symbolic links that stay inside of the tree; others are left out, as by Flux
 	MaxBytes     int64     // of all files; 0 = no limit
 	MaxFiles     int       // files and directories; 0 = no limit
+	// Pieces are those of an older archive, which need not be compressed again; nil = none. They become
+	// those of the new one. They do not change its bytes.
+	Pieces *Pieces
 }
 
 // Include is a tar.gz whose directory or file From becomes To of the tree.
@@ -121,18 +121,14 @@ func (b *builder) pack(w io.Writer) (Digests, error) {
 
 // packNodes writes nodes in their order.
 func (b *builder) packNodes(w io.Writer, nodes []*node) (Digests, error) {
-	p, err := newPacker(w)
-	if err != nil {
-		return Digests{}, err
-	}
-	stop := context.AfterFunc(b.ctx, func() { p.pipe.CloseWithError(context.Cause(b.ctx)) }) // also within a large file
-	defer stop()
+	p := newPacker(b.ctx, w, b.o.Pieces)
 	ctx, end := context.WithCancel(b.ctx)
 	var g errgroup.Group
 	defer func() { _ = g.Wait() }() // errors are in what was read
 	defer end()
 	blobs := b.readAhead(ctx, &g, nodes)
 	left := b.o.MaxBytes
+	var err error
 	for _, n := range nodes {
 		if err = b.write(p, n, blobs, &left); err != nil {
 			break
@@ -174,11 +170,8 @@ func (b *builder) write(p *packer, n *node, blobs <-chan chan blob, left *int64)
 }
 
 // Pack packs files into w, in the order in which fill adds them.
-func Pack(w io.Writer, fill func(add func(name string, size int64, content io.Reader) error) error) (Digests, error) {
-	p, err := newPacker(w)
-	if err != nil {
-		return Digests{}, err
-	}
+func Pack(ctx context.Context, w io.Writer, fill func(add func(name string, size int64, content io.Reader) error) error) (Digests, error) {
+	p := newPacker(ctx, w, nil)
 	return p.end(fill(func(name string, size int64, content io.Reader) error {
 		return p.add(tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: fileMode, Size: size}, content)
 	}))
@@ -229,19 +222,14 @@ const (
 	linkMode = 0o777
 )
 
-// packer writes a tar.gz and sums up both forms in one pass. One goroutine compresses while the
-// next files are read; end waits for it.
+// packer writes a tar.gz and sums up both forms in one pass.
 type packer struct {
 	tar         *tar.Writer
-	buffer      *bufio.Writer // of pipe: a file is handed over in few pieces
-	pipe        *io.PipeWriter
-	compressed  chan error
+	gz          *compressor
+	pieces      *Pieces
 	ofTar, ofGz *sum
 	files       int
 }
-
-// piece is what is handed to the compressor at once, in bytes.
-const piece = 256 << 10
 
 // sum is a digest of bytes, and their number.
 type sum struct {
@@ -256,24 +244,12 @@ func (s *sum) Write(p []byte) (int, error) {
 
 func (s *sum) String() string { return "sha256:" + hex.EncodeToString(s.Sum(nil)) }
 
-func newPacker(w io.Writer) (*packer, error) {
-	p := &packer{compressed: make(chan error, 1), ofTar: &sum{Hash: sha256.New()}, ofGz: &sum{Hash: sha256.New()}}
-	z, err := gzip.NewWriterLevel(io.MultiWriter(w, p.ofGz), level)
-	if err != nil {
-		return nil, err
-	}
-	out, in := io.Pipe()
-	p.pipe, p.buffer = in, bufio.NewWriterSize(in, piece)
-	p.tar = tar.NewWriter(io.MultiWriter(p.buffer, p.ofTar))
-	go func() {
-		_, err := io.CopyBuffer(z, out, make([]byte, piece))
-		if err == nil {
-			err = z.Close()
-		}
-		out.CloseWithError(err)
-		p.compressed <- err
-	}()
-	return p, nil
+// newPacker returns a packer, whose end must follow.
+func newPacker(ctx context.Context, w io.Writer, pieces *Pieces) *packer {
+	p := &packer{ofTar: &sum{Hash: sha256.New()}, ofGz: &sum{Hash: sha256.New()}, pieces: pieces}
+	p.gz = newCompressor(ctx, io.MultiWriter(w, p.ofGz), pieces)
+	p.tar = tar.NewWriter(io.MultiWriter(p.gz, p.ofTar))
+	return p
 }
 
 // end ends the archive, or with an error its making, which it returns.
@@ -281,12 +257,11 @@ func (p *packer) end(err error) (Digests, error) {
 	if err == nil {
 		err = p.tar.Close()
 	}
-	if err == nil {
-		err = p.buffer.Flush()
-	}
-	p.pipe.CloseWithError(err)
-	if err = cmp.Or(err, <-p.compressed); err != nil {
+	if err = p.gz.end(err); err != nil {
 		return Digests{}, err
+	}
+	if p.pieces != nil {
+		*p.pieces = Pieces{Version: Version, List: p.gz.made}
 	}
 	return Digests{Digest: p.ofGz.String(), TarDigest: p.ofTar.String(), Size: p.ofGz.n, Files: p.files}, nil
 }
@@ -296,6 +271,12 @@ func (p *packer) add(h tar.Header, content io.Reader) error {
 	h.ModTime = time.Unix(0, 0)
 	if h.Typeflag != tar.TypeDir {
 		p.files++
+	}
+	if err := p.tar.Flush(); err != nil { // the padding is of the entry before
+		return err
+	}
+	if err := p.gz.begin(h.Name); err != nil {
+		return err
 	}
 	if err := p.tar.WriteHeader(&h); err != nil || content == nil {
 		return err

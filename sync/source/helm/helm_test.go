@@ -185,7 +185,7 @@ func TestWrite(t *testing.T) {
 		t.Fatalf("%q, %v", values, err)
 	}
 	var one, two bytes.Buffer
-	d, err := c.Write(&one, "1.0.0+1", values)
+	d, err := c.Write(t.Context(), &one, "1.0.0+1", values)
 	if err != nil || d.Size != int64(one.Len()) {
 		t.Fatalf("%+v, %v", d, err)
 	}
@@ -201,7 +201,7 @@ func TestWrite(t *testing.T) {
 		"site/templates/a.yaml=a;site/values.yaml=" + string(values) + ";"; got != want {
 		t.Errorf("%s\nnot\n%s", got, want)
 	}
-	if _, err := c.Write(&two, "1.0.0+1", values); err != nil || !bytes.Equal(one.Bytes(), two.Bytes()) {
+	if _, err := c.Write(t.Context(), &two, "1.0.0+1", values); err != nil || !bytes.Equal(one.Bytes(), two.Bytes()) {
 		t.Errorf("other bytes: %v", err)
 	}
 	if _, err := helm.Merge([]byte("- a")); err == nil {
@@ -235,7 +235,7 @@ func FuzzChart(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if _, err := c.Write(io.Discard, c.Version, nil); err != nil {
+		if _, err := c.Write(t.Context(), io.Discard, c.Version, nil); err != nil {
 			t.Error(err)
 		}
 	})

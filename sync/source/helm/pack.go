@@ -2,6 +2,7 @@ package helm
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,8 +21,8 @@ import (
 var versionLine = regexp.MustCompile(`(?m)^version:.*$`)
 
 // Write packs the chart as Helm's tools lay one out, with a version and with other values.yaml; nil
-// leaves those as they are. The same chart gives the same bytes.
-func (c *Chart) Write(w io.Writer, version string, values []byte) (archive.Digests, error) {
+// leaves those as they are. The same chart gives the same bytes. It ends with ctx.
+func (c *Chart) Write(ctx context.Context, w io.Writer, version string, values []byte) (archive.Digests, error) {
 	about := c.about
 	if version != c.Version {
 		about = versionLine.ReplaceAllLiteral(about, []byte("version: "+version))
@@ -30,7 +31,7 @@ func (c *Chart) Write(w io.Writer, version string, values []byte) (archive.Diges
 			return archive.Digests{}, errors.New("its Chart.yaml has the version on no line of its own, so that it cannot be replaced")
 		}
 	}
-	return archive.Pack(w, func(add func(name string, size int64, content io.Reader) error) error {
+	return archive.Pack(ctx, w, func(add func(name string, size int64, content io.Reader) error) error {
 		put := func(name string, data []byte) error {
 			return add(path.Join(c.Name, name), int64(len(data)), bytes.NewReader(data))
 		}

@@ -187,7 +187,7 @@ func TestLayout(t *testing.T) {
 		u := r.Apply("OCIRepository/site", `"url":"oci-layout:///srv/site"`, api.AnnoExternalArtifact, "true")
 		stored, err := r.Artifacts.Put(t.Context(), artifact.Artifact{Kind: "ocirepository", Namespace: r.Namespace, Name: name, UID: string(u.GetUID()),
 			Revision: "v1@sha256:" + strings.Repeat("ab", 32)}, func(w io.Writer) (archive.Digests, error) {
-			return archive.Pack(w, func(add func(string, int64, io.Reader) error) error { return add("a", 1, strings.NewReader("1")) })
+			return archive.Pack(t.Context(), w, func(add func(string, int64, io.Reader) error) error { return add("a", 1, strings.NewReader("1")) })
 		})
 		if err != nil {
 			t.Fatal(err)

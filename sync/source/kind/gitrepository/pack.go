@@ -3,11 +3,14 @@ package gitrepository
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"limpet/sync/auth"
+	"limpet/sync/fileid"
 	"limpet/sync/git"
 	"limpet/sync/source/archive"
 	"limpet/sync/source/artifact"
@@ -30,9 +33,58 @@ func (u *upstream) Pack(ctx context.Context) (controller.Content, error) {
 	}
 	tree := archive.Tree{Mirrors: o.Git, Remote: u.remote, Commit: u.ref.Hash}
 	return controller.Content{Subject: commit.Subject, Write: func(w io.Writer) (archive.Digests, error) {
+		pieces, older := u.pieces(ctx)
+		if older != nil {
+			defer older.Close()
+		}
+		options.Pieces = pieces
 		d, err := archive.Write(ctx, w, tree, options)
+		if err == nil {
+			err = u.rememberPieces(d.Digest, pieces)
+		}
 		return d, packFailed(err)
 	}}, nil
+}
+
+// pieces returns those of the stored artifact and its file; none without it.
+func (u *upstream) pieces(ctx context.Context) (*archive.Pieces, io.Closer) {
+	path, err := u.beside(u.visit.Stored.Digest)
+	if err != nil { // there is no artifact
+		return &archive.Pieces{}, nil
+	}
+	var pieces archive.Pieces
+	body, err := fileid.Read(path, mostPieces)
+	if err != nil || json.Unmarshal(body, &pieces) != nil {
+		return &archive.Pieces{}, nil
+	}
+	older, err := u.spec.kind.o.Artifacts.OpenFile(ctx, u.visit.Stored)
+	if err != nil {
+		return &archive.Pieces{}, nil
+	}
+	pieces.Archive = older
+	return &pieces, older
+}
+
+// mostPieces bounds the file of the pieces of an archive of some 100 GB.
+const mostPieces = 32 << 20
+
+// rememberPieces keeps the pieces beside an artifact. A file that a power cut has damaged is as good
+// as none, so that it need not wait for the disk.
+func (u *upstream) rememberPieces(digest string, pieces *archive.Pieces) error {
+	path, err := u.beside(digest)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(pieces)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, body, 0o600)
+}
+
+func (u *upstream) beside(digest string) (string, error) {
+	key := u.visit.Key
+	return u.spec.kind.o.Artifacts.Beside(artifact.KeyOf("GitRepository", key.Namespace, key.Name), digest)
 }
 
 // packFailed returns the failure of an error of an archive, or the error where it is one of the

@@ -21,7 +21,7 @@ const (
 )
 
 // Pack returns the chart: as it was published, or packed again.
-func (u *upstream) Pack(context.Context) (controller.Content, error) {
+func (u *upstream) Pack(ctx context.Context) (controller.Content, error) {
 	c, file := u.brought.chart, u.brought.file
 	values, err := u.values()
 	if err != nil {
@@ -37,7 +37,7 @@ func (u *upstream) Pack(context.Context) (controller.Content, error) {
 		content.Subject = fmt.Sprintf("%s '%s' chart with version '%s'", packaged, c.Name, u.revision)
 		content.Spent = file
 		content.Write = func(w io.Writer) (archive.Digests, error) {
-			d, err := c.Write(w, u.revision, values)
+			d, err := c.Write(ctx, w, u.revision, values)
 			if err == nil && d.Size > helm.MaxChart {
 				err = tooLarge(c.Name)
 			}

@@ -62,7 +62,7 @@ func (r *rig) tree(of, revision string, files map[string]string) {
 	kind, name, _ := strings.Cut(of, "/")
 	_, err := r.Artifacts.Put(r.T.Context(), artifact.Artifact{Kind: strings.ToLower(kind), Namespace: "default", Name: name, UID: string(u.GetUID()),
 		Revision: revision}, func(w io.Writer) (archive.Digests, error) {
-		return archive.Pack(w, func(add func(string, int64, io.Reader) error) error {
+		return archive.Pack(r.T.Context(), w, func(add func(string, int64, io.Reader) error) error {
 			for _, name := range slices.Sorted(maps.Keys(files)) {
 				if err := add(name, int64(len(files[name])), strings.NewReader(files[name])); err != nil {
 					return err
