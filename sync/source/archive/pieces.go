@@ -54,6 +54,9 @@ func (p *Pieces) places() map[string]place {
 	}
 	out, at := make(map[string]place, len(p.List)), int64(len(gzipHead))
 	for _, one := range p.List {
+		if one.Size <= 0 || one.Size > 2*mostPiece { // it is damaged, and the places behind it are not known
+			break
+		}
 		out[one.Sum] = place{one, at}
 		at += one.Size
 	}
@@ -68,7 +71,8 @@ const (
 
 // compressor compresses a tar into a tar.gz. One goroutine writes to it and ends it.
 type compressor struct {
-	ctx    context.Context // run-scope: of the one archive
+	ctx    context.Context // run-scope: of the one archive; ends also with an error of to
+	cancel context.CancelCauseFunc
 	before map[string]place
 	older  io.ReaderAt // of before
 	next   *piece      // that is filled
@@ -84,8 +88,9 @@ type compressor struct {
 
 func newCompressor(ctx context.Context, to io.Writer, pieces *Pieces) *compressor {
 	atOnce := min(runtime.GOMAXPROCS(0), mostAtOnce)
-	c := &compressor{ctx: ctx, before: pieces.places(), next: newPiece(), to: to,
+	c := &compressor{before: pieces.places(), next: newPiece(), to: to,
 		queue: make(chan *piece, atOnce-1), ended: make(chan struct{})}
+	c.ctx, c.cancel = context.WithCancelCause(ctx)
 	if c.before != nil {
 		c.older = pieces.Archive
 	}
@@ -93,17 +98,24 @@ func newCompressor(ctx context.Context, to io.Writer, pieces *Pieces) *compresso
 	return c
 }
 
-// drain writes the pieces. After an error it throws them away.
+// drain writes the pieces. After an error, which ends the making of others, it throws them away.
 func (c *compressor) drain() {
 	defer close(c.ended)
-	_, c.err = io.WriteString(c.to, gzipHead)
+	c.put([]byte(gzipHead))
 	for p := range c.queue {
 		<-p.done
-		if c.err == nil {
-			_, c.err = c.to.Write(p.packed.Bytes())
-		}
+		c.put(p.packed.Bytes())
 		c.made = append(c.made, p.Piece)
 		free.Put(p)
+	}
+}
+
+func (c *compressor) put(data []byte) {
+	if c.err != nil {
+		return
+	}
+	if _, c.err = c.to.Write(data); c.err != nil {
+		c.cancel(c.err)
 	}
 }
 
@@ -144,6 +156,7 @@ func (c *compressor) flush() error {
 
 // end ends the archive, or with an error its making, which it returns.
 func (c *compressor) end(err error) error {
+	defer c.cancel(nil)
 	if err == nil {
 		err = c.flush()
 	}

@@ -3,13 +3,18 @@ package archive_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
+	"math"
 	"math/rand/v2"
 	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"limpet/sync/source/archive"
@@ -77,9 +82,19 @@ func TestPieces(t *testing.T) {
 	for name, was := range map[string]struct {
 		data   []byte
 		pieces archive.Pieces
-	}{"damaged": {damaged, before}, "cut off": {first[:len(first)/2], before}, "sizes": {first, cut}, "of another format": {first, old}} {
+	}{"damaged": {damaged, before}, "cut off": {first[:len(first)/2], before}, "sizes": {first, cut}, "no sizes": {first, sumsOf(before)},
+		"of another format": {first, old}} {
 		if data, _ := again(was.data, was.pieces); !bytes.Equal(data, want) {
 			t.Errorf("%s: the bytes are others", name)
+		}
+	}
+
+	for _, size := range []int64{1 << 40, -1, math.MinInt64} { // whatever it says, no more is read than pieces have
+		var long endless
+		one := archive.Pieces{Version: before.Version, List: slices.Clone(before.List[:1]), Archive: &long}
+		one.List[0].Size = size
+		if data, _ := packed(t, tree, archive.Options{Pieces: &one}); !bytes.Equal(data, want) || long.read.Load() > 4<<20 {
+			t.Errorf("size %d: %d bytes are read, same bytes: %v", size, long.read.Load(), bytes.Equal(data, want))
 		}
 	}
 
@@ -108,5 +123,54 @@ func TestPieces(t *testing.T) {
 	best.Stdin = bytes.NewReader(plainOf(t, want))
 	if one, err := best.Output(); err != nil || len(want) > len(one)*105/100 {
 		t.Errorf("%d bytes, and gzip -6 makes %d: %v", len(want), len(one), err)
+	}
+}
+
+// sumsOf returns pieces with their sums alone.
+func sumsOf(p archive.Pieces) archive.Pieces {
+	out := archive.Pieces{Version: p.Version}
+	for _, one := range p.List {
+		out.List = append(out.List, archive.Piece{Sum: one.Sum})
+	}
+	return out
+}
+
+// endless is a file that has more than memory can hold; it fails in time.
+type endless struct{ read atomic.Int64 }
+
+func (e *endless) ReadAt(p []byte, _ int64) (int, error) {
+	if e.read.Add(int64(len(p))) > 64<<20 {
+		return 0, errors.New("too much")
+	}
+	return len(p), nil
+}
+
+// Read implements io.Reader.
+func (e *endless) Read(p []byte) (int, error) {
+	e.read.Add(int64(len(p)))
+	return len(p), nil
+}
+
+// full is a disk with space for some bytes.
+type full struct{ left int }
+
+func (f *full) Write(p []byte) (int, error) {
+	if f.left -= len(p); f.left < 0 {
+		return 0, syscall.ENOSPC
+	}
+	return len(p), nil
+}
+
+// TestFullDisk: what no file can keep is not compressed.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	for _, left := range []int{0, 100, 5000} {
+		var from endless
+		_, err := archive.Pack(t.Context(), &full{left}, func(add func(string, int64, io.Reader) error) error {
+			return add("a", 256<<20, io.LimitReader(&from, 256<<20))
+		})
+		if !errors.Is(err, syscall.ENOSPC) || from.read.Load() > 32<<20 {
+			t.Errorf("space for %d bytes: %v after %d", left, err, from.read.Load())
+		}
 	}
 }
