@@ -1,9 +1,15 @@
 package controller_test
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -12,6 +18,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/source"
+	"limpet/sync/source/archive"
 	"limpet/sync/source/controller"
 	"limpet/sync/testenv/gittest"
 )
@@ -110,5 +117,77 @@ func TestSilentHosts(t *testing.T) {
 	r.ready("good", "main@sha1:"+one)
 	if took := time.Since(began); took > 3*time.Second {
 		t.Errorf("the good source was ready after %s", took)
+	}
+}
+
+// TestPieces: an artifact copies pieces of the one before, which a file beside that names. Whatever
+// has happened to that file, the artifact has the bytes that it has without; it goes with its artifact.
+func TestPieces(t *testing.T) {
+	t.Parallel()
+	r := embedded(t)
+	var large strings.Builder
+	for i := range 60_000 {
+		fmt.Fprintf(&large, "panel %d: sum(rate(requests_total[5m]))\n", i*7919%60_013)
+	}
+	trees := []map[string]string{{"large": large.String(), "z": "1"}, {"z": "2"}}
+	var want, index [2]string
+	change := func(i int) string {
+		commit := r.origin.Commit("change", trees[i%2])
+		r.Apply("site", `"ref":{"branch":"main"}`)
+		r.Ask("site")
+		return r.ready("site", "main@sha1:"+commit).Artifact.Digest
+	}
+	for i := range want {
+		want[i] = change(i)
+		index[i] = filepath.Join(r.Dir, "gitrepository", r.Namespace, "site", strings.TrimPrefix(want[i], "sha256:")+".tar.gz.index")
+	}
+	good, err := os.ReadFile(index[1])
+	var pieces archive.Pieces
+	if err != nil || json.Unmarshal(good, &pieces) != nil || len(pieces.List) < 3 {
+		t.Fatalf("%v: %d pieces", err, len(pieces.List))
+	}
+	mine := filepath.Join(t.TempDir(), "mine")
+	if err := os.WriteFile(mine, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i, damage := range []func(path string) error{
+		func(path string) error { return os.WriteFile(path, good[:len(good)/2], 0o600) },
+		func(path string) error {
+			return os.WriteFile(path, bytes.ReplaceAll(good, []byte(`"size":`), []byte(`"size":-`)), 0o600)
+		},
+		func(path string) error { return errors.Join(os.Remove(path), syscall.Mkfifo(path, 0o600)) },
+		func(path string) error { return errors.Join(os.Remove(path), os.Symlink(mine, path)) },
+		func(path string) error {
+			return errors.Join(os.Remove(path), os.MkdirAll(filepath.Join(path, "a"), 0o700))
+		},
+		func(path string) error { return os.RemoveAll(path) },
+	} {
+		if err := errors.Join(damage(index[0]), damage(index[1])); err != nil {
+			t.Fatal(err)
+		}
+		if got := change(i); got != want[i%2] {
+			t.Errorf("damage %d: %s, want %s", i, got, want[i%2])
+		}
+	}
+	if data, err := os.ReadFile(mine); err != nil || string(data) != "mine" {
+		t.Errorf("a file of others has %q: %v", data, err)
+	}
+	// It does copy: what the file vouches for is taken.
+	a, b := &pieces.List[0], &pieces.List[1]
+	a.Sum, b.Sum = b.Sum, a.Sum
+	if body, err := json.Marshal(pieces); err != nil || os.WriteFile(index[1], body, 0o600) != nil {
+		t.Fatal(err)
+	}
+	if change(0) == want[0] {
+		t.Error("no piece was copied")
+	}
+	if err := r.Client.Resource(api.GitRepositories).Namespace(r.Namespace).Delete(t.Context(), "site", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for u, _ := r.get("site"); u != nil; u, _ = r.get("site") {
+		<-r.Changed
+	}
+	if left := gittest.Glob(t, filepath.Dir(index[0]), "*"); len(left) > 0 {
+		t.Errorf("of a deleted source: %q", left)
 	}
 }

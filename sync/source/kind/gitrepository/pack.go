@@ -40,7 +40,7 @@ func (u *upstream) Pack(ctx context.Context) (controller.Content, error) {
 		options.Pieces = pieces
 		d, err := archive.Write(ctx, w, tree, options)
 		if err == nil {
-			err = u.rememberPieces(d.Digest, pieces)
+			u.rememberPieces(d.Digest, pieces)
 		}
 		return d, packFailed(err)
 	}}, nil
@@ -68,18 +68,25 @@ func (u *upstream) pieces(ctx context.Context) (*archive.Pieces, io.Closer) {
 // mostPieces bounds the file of the pieces of an archive of some 100 GB.
 const mostPieces = 32 << 20
 
-// rememberPieces keeps the pieces beside an artifact. A file that a power cut has damaged is as good
-// as none, so that it need not wait for the disk.
-func (u *upstream) rememberPieces(digest string, pieces *archive.Pieces) error {
+// rememberPieces keeps the pieces beside an artifact, where that can be: a file that is missing, or
+// that a power cut has damaged, costs time alone. So it need not wait for the disk either.
+func (u *upstream) rememberPieces(digest string, pieces *archive.Pieces) {
 	path, err := u.beside(digest)
 	if err != nil {
-		return err
+		return
 	}
 	body, err := json.Marshal(pieces)
 	if err != nil {
-		return err
+		return
 	}
-	return os.WriteFile(path, body, 0o600)
+	_ = os.Remove(path) // a new file, because the old one may be a pipe or a link
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return
+	}
+	if _, err = f.Write(body); errors.Join(err, f.Close()) != nil {
+		_ = os.Remove(path)
+	}
 }
 
 func (u *upstream) beside(digest string) (string, error) {
