@@ -310,6 +310,7 @@ func (a *Applier) apply(ctx context.Context, f *file, heal bool, r *result) (err
 	f.foreign = nil
 	for i, o := range f.objects {
 		if heal && a.settled(ctx, o) {
+			ours = append(ours, i)
 			continue
 		}
 		writes[i], err = a.plan(ctx, f.name, o)

@@ -331,3 +331,26 @@ func TestRemoteUnavailable(t *testing.T) {
 		t.Errorf("pause %v, retry in %v", s.m.pause, time.Until(s.m.retry))
 	}
 }
+
+// TestRemotePruneUnlisted: a folder, of which a server has too many to list, is known after a
+// restart as well, and deleted when no file declares it.
+func TestRemotePruneUnlisted(t *testing.T) {
+	t.Parallel()
+	s := remoteRig(t)
+	s.between()
+	s.Prune = true
+	s.restart()
+	s.write("a.yaml", repositoryYAML("a", ""))
+	s.write("b.yaml", "apiVersion: folder.grafana.app/v1\nkind: Folder\nmetadata: {name: b}\nspec: {title: b}\n")
+	s.apply()
+	s.heal()
+	s.restart()
+	s.apply()
+	s.heal()
+	s.heal()
+	s.remove("b.yaml")
+	s.apply()
+	if n := s.prune(); n != 1 {
+		t.Errorf("%d objects are deleted, want the folder", n)
+	}
+}
