@@ -54,9 +54,8 @@ func (a *Applier) read(name string) *file {
 	f := &file{name: name, read: time.Now()}
 	sum := sha256.New()
 	read := func(path string) ([]byte, error) {
-		f.paths = append(f.paths, path)
-		f.stamps = append(f.stamps, stampOf(path))
-		return readInto(sum, path)
+		f.paths, f.stamps = append(f.paths, path), append(f.stamps, stampOf(path))
+		return f.readInto(sum, len(f.paths)-1)
 	}
 	data, err := read(filepath.Join(a.Dir, name))
 	if err != nil {
@@ -91,16 +90,20 @@ func (f *file) changed(whole bool) bool {
 	}
 	f.stamps, f.read = stamps, now
 	sum := sha256.New()
-	for _, path := range f.paths {
-		_, _ = readInto(sum, path) // a fault is part of the sum
+	for i := range f.paths {
+		_, _ = f.readInto(sum, i) // a fault is part of the sum
 	}
 	return f.sum != [sha256.Size]byte(sum.Sum(nil))
 }
 
-// readInto reads a file and adds it to a sum.
-func readInto(sum hash.Hash, path string) ([]byte, error) {
-	data, err := fileid.Read(path, fileid.MaxSettings)
-	fmt.Fprintf(sum, "%s\n%d\n%v\n", path, len(data), err)
+// readInto reads the file of a path and adds it to a sum. One that cannot be read is read again at
+// the next poll, whatever its stamp: the fault may pass.
+func (f *file) readInto(sum hash.Hash, i int) ([]byte, error) {
+	data, err := fileid.Read(f.paths[i], fileid.MaxSettings)
+	if err != nil {
+		f.stamps[i] = fileid.Stamp{}
+	}
+	fmt.Fprintf(sum, "%s\n%d\n%v\n", f.paths[i], len(data), err)
 	sum.Write(data)
 	return data, err
 }
