@@ -373,7 +373,7 @@ func (c *claims) about(path string) (Identity, bool) {
 const grantDefault = "default"
 
 // writeFolders makes sure of the folders, one depth of the tree at a time: a parent exists before its
-// children. A quota smaller than the plan admits its first folders, in order.
+// children. With a quota for fewer, the first ones of the plan are created.
 func (r *run) writeFolders(ctx context.Context) error {
 	all := r.plan.WriteFolders
 	if r.apply.MaxResources > 0 && r.room < int64(len(all)) {

@@ -65,11 +65,11 @@ func (u *upstream) pieces(ctx context.Context) (*archive.Pieces, io.Closer) {
 	return &pieces, older
 }
 
-// mostPieces bounds the file of the pieces of an archive of some 100 GB.
+// mostPieces bounds the index of pieces, in bytes: that of an archive of some 100 GB.
 const mostPieces = 32 << 20
 
-// rememberPieces keeps the pieces beside an artifact, where that can be: a file that is missing, or
-// that a power cut has damaged, costs time alone. So it need not wait for the disk either.
+// rememberPieces writes the index of pieces beside an artifact. It is a cache: without it, or with one
+// that a power cut has damaged, the next artifact is compressed whole. So no error fails the artifact.
 func (u *upstream) rememberPieces(digest string, pieces *archive.Pieces) {
 	path, err := u.beside(digest)
 	if err != nil {
