@@ -73,9 +73,12 @@ func TestTwoSignals(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer cmd.Process.Kill()
-	line, err := bufio.NewReader(r).ReadString('\n')
-	if err != nil {
-		t.Fatalf("%v: %s", err, line)
+	// A stop while it starts has nothing to log, so it would not wait.
+	log := bufio.NewReader(r)
+	for line := ""; !strings.Contains(line, "agent started"); {
+		if line, err = log.ReadString('\n'); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
 	}
 	fill(t, w)
 	ended := make(chan error, 1)
