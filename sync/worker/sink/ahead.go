@@ -27,8 +27,10 @@ type Ahead struct {
 
 // written is a file that was written ahead.
 type written struct {
-	File
-	inode inode
+	hash string // File.Hash; "" = not yet
+	uid  string // File.UID
+	exec bool
+	at   stamp
 }
 
 // NewAhead returns an Ahead of a directory, nil where a write of its owner would not be the first. It
@@ -86,7 +88,7 @@ func (a *Ahead) Write(f File, content []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.failed = a.failed || err != nil
-	a.files[f.Path] = written{f, at}
+	a.files[f.Path] = written{f.Hash, f.UID, f.Exec, at.stamp}
 }
 
 // begin makes the directory of the tree, once.
@@ -127,13 +129,13 @@ func (a *Ahead) file(f File) (written, bool) {
 		return written{}, false
 	}
 	w, there := a.files[f.Path]
-	return w, there && w.Hash == f.Hash && w.Exec == f.Exec
+	return w, there && w.hash == f.Hash && w.exec == f.Exec
 }
 
-// Written returns a file of the first write with its File.UID, if it was written ahead.
-func (d *Dir) Written(f File) (File, bool) {
+// Written returns the File.UID of a file of the first write, if that was written ahead.
+func (d *Dir) Written(f File) (uid string, there bool) {
 	w, there := d.ahead.file(f)
-	return w.File, there
+	return w.uid, there
 }
 
 // drop removes a file that the first write leaves out.
@@ -145,14 +147,15 @@ func (a *Ahead) drop(f File) error {
 }
 
 // take hands the tree over to the first write, without what is none of its files.
-func (a *Ahead) take(files []File) (dirs *dirSet, err error) {
+func (a *Ahead) take(p *Plan) (dirs *dirSet, err error) {
 	a.taken = true
-	wanted := make(map[string]bool, len(files))
-	for _, f := range files {
-		_, wanted[f.Path] = a.file(f)
+	linked := make(map[string]bool, len(p.kept)) // another writer has made the same files meanwhile
+	for _, name := range p.kept {
+		linked[name] = true
 	}
-	for name := range a.files {
-		if !wanted[name] && err == nil {
+	for name, w := range a.files {
+		e := p.manifest.files[name]
+		if wanted := e.hash == w.hash && e.exec == w.exec && !linked[name]; !wanted && err == nil {
 			err = a.dirs.remove(path.Join(a.dirs.top, name))
 			delete(a.files, name)
 		}

@@ -55,9 +55,9 @@ func TestAhead(t *testing.T) {
 			if f.Path == "left/c.json" {
 				return nil, ErrLeftOut
 			}
-			if w, there := d.Written(f); there {
+			if uid, there := d.Written(f); there {
 				taken++
-				f.UID = w.UID
+				f.UID = uid
 				p.SetUID(f)
 				return nil, nil
 			}

@@ -173,20 +173,18 @@ func (m *manifest) rebase(from int) {
 
 // encode returns a reader of the text.
 func (m *manifest) encode() io.Reader {
-	var parts []string
+	text := []io.Reader{strings.NewReader(frame(m.header))}
 	switch {
 	case m.Based:
-		parts = []string{rowsOf(m.changed)}
+		text = append(text, rowsOf(m.changed))
 	case m.list == "":
-		parts = []string{rowsOf(m.files)}
+		text = append(text, rowsOf(m.files))
 	default:
-		parts = m.lines()
+		for _, part := range m.lines() {
+			text = append(text, strings.NewReader(part))
+		}
 	}
-	text := []io.Reader{strings.NewReader(frame(m.header))}
-	for _, part := range append(parts, ends) {
-		text = append(text, strings.NewReader(part))
-	}
-	return io.MultiReader(text...)
+	return io.MultiReader(append(text, strings.NewReader(ends))...)
 }
 
 // frame returns what stands before the rows.
@@ -216,15 +214,36 @@ func unframe(text string, head any) (list string, framed bool, err error) {
 	return list, true, nil
 }
 
-func rowsOf(files map[string]entry) string {
-	out := make([]byte, 0, 200*len(files))
-	for i, name := range slices.Sorted(maps.Keys(files)) {
-		if i > 0 {
-			out = append(out, between...)
+// rowReader reads the lines of files. They are many megabytes, so they are made while they are read.
+type rowReader struct {
+	files map[string]entry
+	names []string // whose lines are not made yet
+	text  []byte   // made, and not read yet
+	row   []byte
+}
+
+func rowsOf(files map[string]entry) *rowReader {
+	return &rowReader{files: files, names: slices.Sorted(maps.Keys(files))}
+}
+
+func (r *rowReader) Read(p []byte) (n int, err error) {
+	for n < len(p) {
+		if len(r.text) == 0 {
+			if len(r.names) == 0 {
+				return n, io.EOF
+			}
+			name := r.names[0]
+			r.names = r.names[1:]
+			if r.row = appendRow(r.row[:0], name, r.files[name]); len(r.names) > 0 {
+				r.row = append(r.row, between...)
+			}
+			r.text = r.row
 		}
-		out = appendRow(out, name, files[name])
+		read := copy(p[n:], r.text)
+		r.text = r.text[read:]
+		n += read
 	}
-	return string(out)
+	return n, nil
 }
 
 // lines returns the parts of the list with what has changed.

@@ -50,6 +50,9 @@ func (d *Dir) Plan(commit, source string, files []File) (*Plan, error) {
 		}
 		p.here = here
 	}
+	if len(here.files) == 0 {
+		p.Added = make([]File, 0, len(files))
+	}
 	dirs := map[string]bool{}
 	for i, f := range files {
 		if f.at = i; f.Path == manifestDir || strings.HasPrefix(f.Path, manifestDir+"/") {

@@ -42,11 +42,11 @@ const granularity = 20 * time.Millisecond
 
 // trusted returns the stamp of a file for a manifest that is written at now, without the times of a
 // file that has just been written: a later change may have the same.
-func (i inode) trusted(now time.Time) stamp {
-	if i.MTime > now.Add(-granularity).UnixNano() {
-		return stamp{Inode: i.Inode}
+func (s stamp) trusted(now time.Time) stamp {
+	if s.MTime > now.Add(-granularity).UnixNano() {
+		return stamp{Inode: s.Inode}
 	}
-	return i.stamp
+	return s
 }
 
 // is reports whether a file has the type, the size and the mode of one of the tree.

@@ -75,7 +75,7 @@ func (d *Dir) writeManifest(m *manifest) error {
 // directory. It returns the files that it has linked.
 func (d *Dir) stage(p *Plan) (dirs *dirSet, linked []string, err error) {
 	if d.ahead != nil {
-		if dirs, err = d.ahead.take(slices.Concat(p.Added, p.Changed)); err != nil {
+		if dirs, err = d.ahead.take(p); err != nil {
 			return dirs, nil, err
 		}
 		linked = slices.Concat(p.kept, p.foreign) // of a writer that came meanwhile
@@ -118,10 +118,13 @@ func (d *Dir) fill(
 	}
 	g, group := errgroup.WithContext(ctx)
 	g.SetLimit(writers)
-	files := slices.Concat(p.Added, p.Changed)
-	slices.SortFunc(files, func(a, b File) int { return a.at - b.at })
+	files := p.Added
+	if len(p.Changed) > 0 {
+		files = slices.Concat(p.Added, p.Changed)
+		slices.SortFunc(files, func(a, b File) int { return a.at - b.at })
+	}
 	var mu sync.Mutex // guards written
-	written, left := make(map[string]inode, len(files)), map[string]bool{}
+	written, left := map[string]stamp{}, map[string]bool{}
 	for _, f := range files {
 		if group.Err() != nil {
 			break
@@ -137,10 +140,7 @@ func (d *Dir) fill(
 			g.Go(func() error { return fmt.Errorf("read %s: %w", f.Path, err) })
 			break
 		}
-		if at, there := d.ahead.file(f); there {
-			mu.Lock()
-			written[f.Path] = at.inode
-			mu.Unlock()
+		if _, there := d.ahead.file(f); there {
 			done(f)
 			continue
 		}
@@ -156,7 +156,7 @@ func (d *Dir) fill(
 				return err
 			}
 			mu.Lock()
-			written[f.Path] = at
+			written[f.Path] = at.stamp
 			mu.Unlock()
 			done(f)
 			return nil
@@ -229,7 +229,7 @@ func (d *Dir) link(dirs *dirSet, stage string, names []string) error {
 
 // stamp notes in the manifest what the disk says of the files that were written or linked, but for
 // those that are not trusted.
-func (d *Dir) stamp(p *Plan, stage string, linked []string, written map[string]inode) error {
+func (d *Dir) stamp(p *Plan, stage string, linked []string, written map[string]stamp) error {
 	for _, name := range linked {
 		e, ours := p.manifest.get(name)
 		if !ours || e.at.MTime == 0 {
@@ -240,14 +240,23 @@ func (d *Dir) stamp(p *Plan, stage string, linked []string, written map[string]i
 			return err
 		}
 		if found.MTime == e.at.MTime { // else it was edited since the plan
-			written[name] = found
+			written[name] = found.stamp
 		}
 	}
 	now := time.Now()
+	note := func(name string, found stamp) {
+		if e, has := p.manifest.get(name); has {
+			e.at = found.trusted(now)
+			p.manifest.set(name, e)
+		}
+	}
 	for name, found := range written {
-		e, _ := p.manifest.get(name)
-		e.at = found.trusted(now)
-		p.manifest.set(name, e)
+		note(name, found)
+	}
+	if d.ahead != nil {
+		for name, w := range d.ahead.files {
+			note(name, w.at)
+		}
 	}
 	return nil
 }

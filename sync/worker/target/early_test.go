@@ -31,12 +31,12 @@ func TestEarly(t *testing.T) {
 		}
 		var got []string
 		for path := range files {
-			f, there := dir.Written(sink.File{Path: path, Hash: "hash of " + path})
+			uid, there := dir.Written(sink.File{Path: path, Hash: "hash of " + path})
 			if there {
 				got = append(got, path)
 			}
-			if is := path == "a.json"; is && f.UID != "u" || !is && f.UID != "" {
-				t.Errorf("%s has uid %q", path, f.UID)
+			if is := path == "a.json"; is && uid != "u" || !is && uid != "" {
+				t.Errorf("%s has uid %q", path, uid)
 			}
 		}
 		if len(got) != want {

@@ -36,19 +36,19 @@ type judged struct {
 // isFirst reports whether the files can be judged while they are written.
 func (p *DirectoryPlan) isFirst() bool {
 	large := func(f checkout.File) bool { return f.LFS }
-	return p.dir.IsFirst() && (p.of.Max == 0 || int64(len(p.files)) <= p.of.Max) && !slices.ContainsFunc(p.commit.Files, large)
+	return p.dir.IsFirst() && (p.of.Max == 0 || int64(len(p.commit.Files)) <= p.of.Max) &&
+		!slices.ContainsFunc(p.commit.Files, large)
 }
 
 // applyFirst is Apply for files that are not judged yet.
 func (p *DirectoryPlan) applyFirst(ctx context.Context, to resources.Recorder) (Counts, error) {
 	ctx, stop := context.WithCancel(ctx)
 	ahead := make(chan chan judged, judges)
-	files := slices.Clone(p.Added)
 	var g errgroup.Group
 	defer func() { _ = g.Wait() }() // errors are in what was judged
 	defer stop()
 	g.Go(func() error {
-		for _, f := range files {
+		for _, f := range p.Added {
 			one := make(chan judged, 1)
 			select {
 			case ahead <- one:
@@ -126,9 +126,7 @@ func (b *body) Close() error {
 // read reads a file and judges it.
 func (p *DirectoryPlan) read(ctx context.Context, f sink.File) (j judged) {
 	j.path = f.Path
-	if ahead, done := p.dir.Written(f); done {
-		j.uid = ahead.UID
-		j.done = true
+	if j.uid, j.done = p.dir.Written(f); j.done {
 		return j
 	}
 	j.data, j.err = p.commit.Content.Read(ctx, f.Hash)

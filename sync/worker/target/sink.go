@@ -91,16 +91,17 @@ type DirectoryPlan struct {
 	of     *Directory
 	dir    *sink.Dir
 	commit Commit
-	hidden int
-	files  []sink.File
-	first  bool // its files are judged while they are written
+	tree   int         // files of the commit
+	hidden int         // of them
+	files  []sink.File // that are wanted, until they are compared
+	first  bool        // its files are judged while they are written
 }
 
 // Compare plans what makes the open directory equal to a commit. The plan has what is left out also
 // with an error.
 func (d *Directory) Compare(ctx context.Context, dir *sink.Dir, commit Commit) (*DirectoryPlan, error) {
 	d.Progress.SetMessage(ctx, "compare with "+d.At.String())
-	p := &DirectoryPlan{of: d, dir: dir, commit: commit, Bad: map[string]error{}}
+	p := &DirectoryPlan{of: d, dir: dir, commit: commit, tree: len(commit.Files), Bad: map[string]error{}}
 	if err := dir.Load(); err != nil {
 		return p, err
 	}
@@ -117,6 +118,7 @@ func (d *Directory) Compare(ctx context.Context, dir *sink.Dir, commit Commit) (
 	plan.Hidden = p.hidden
 	p.Plan = plan
 	p.Files = len(p.files)
+	p.files, p.commit.Files = nil, nil // megabytes of a large tree
 	if over := p.Files - int(d.Max); d.Max > 0 && over > 0 {
 		for _, f := range plan.LeaveOut(over) {
 			p.Files--
@@ -135,6 +137,8 @@ func (p *DirectoryPlan) choose(ctx context.Context) error {
 	var check []checkout.Blob
 	strict, before := p.of.Strict, map[string]state.UnreadFile{}
 	known := p.commit.Known && p.dir.KnowsUIDs()
+	p.first = p.isFirst()
+	p.files = make([]sink.File, 0, p.tree)
 	for _, f := range p.commit.Unread {
 		before[f.Path] = f
 	}
@@ -148,6 +152,10 @@ func (p *DirectoryPlan) choose(ctx context.Context) error {
 		}
 		if warning != nil {
 			p.leaveOut(f.Path, warning)
+			continue
+		}
+		if p.first {
+			p.files = append(p.files, file)
 			continue
 		}
 		has, old := p.dir.Has(file), before[f.Path]
@@ -166,7 +174,7 @@ func (p *DirectoryPlan) choose(ctx context.Context) error {
 			p.Bad[f.Path] = &resources.ParseError{Path: f.Path, Err: errors.New(old.Reason)}
 		}
 	}
-	if p.first = p.isFirst(); p.first {
+	if p.first {
 		return nil
 	}
 	check = p.keepMissing(ctx, fresh, check)
@@ -187,7 +195,7 @@ func (p *DirectoryPlan) choose(ctx context.Context) error {
 
 // warnOfNone sets the warning about a strict directory that gets no file.
 func (p *DirectoryPlan) warnOfNone() {
-	if p.Files == 0 && len(p.commit.Files) > 0 {
+	if p.Files == 0 && p.tree > 0 {
 		p.Warning = "no file is a dashboard, so nothing is written; annotation " + api.AnnoSinkStrict +
 			" with the value false writes all files"
 	}
