@@ -111,6 +111,7 @@ package main
 
 import (
 	"os"
+	"runtime"
 	"runtime/debug"
 
 	"limpet/state"
@@ -125,9 +126,18 @@ func main() {
 		return
 	}
 	if os.Getenv("GOGC") == "" {
-		// Memory is scarcer than processor time on small boards: the heap grows by
-		// half before it is collected, not by its whole.
-		debug.SetGCPercent(50)
+		limitGarbage()
 	}
 	os.Exit(cli.Main(os.Args[1:], command.System()))
 }
+
+// limitGarbage has the heap grow by half before it is collected, not by its whole: memory is scarcer
+// than processor time on small boards. The first collection waits for firstCollection, before which
+// most commands have ended.
+func limitGarbage() {
+	debug.SetGCPercent(firstCollection)
+	runtime.AddCleanup(new([16]byte), func(percent int) { debug.SetGCPercent(percent) }, 50)
+}
+
+// firstCollection is 8 MiB as a percentage of the 4 MiB that the runtime collects at 100.
+const firstCollection = 200

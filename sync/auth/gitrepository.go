@@ -7,9 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"limpet/sync/signature"
 )
@@ -77,9 +78,6 @@ type gitRepositorySpec struct {
 	} `json:"verify"`
 }
 
-// secretName matches the names of Secrets that the API accepts.
-var secretName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
-
 // ReadGitRepository parses the spec of a GitRepository. A malformed one is refused whole: an
 // identity must not be guessed. The error is a *SourceError and holds no secret. No requests are
 // made.
@@ -115,7 +113,7 @@ func ReadGitRepository(namespace, name string, spec map[string]any) (GitReposito
 		if r.ref == nil {
 			continue
 		}
-		if *r.to = r.ref.Name; !secretName.MatchString(*r.to) {
+		if *r.to = r.ref.Name; len(validation.IsDNS1123Subdomain(*r.to)) > 0 {
 			return refused("", r.field+".name", "it is not a name of a Secret: lower case letters, digits, dashes and dots")
 		}
 	}

@@ -35,40 +35,46 @@ const (
 // those of a log, and are not searched.
 var shapes = []struct {
 	parts   []string
-	pattern *regexp.Regexp
+	pattern func() *regexp.Regexp
 	with    string
 }{
-	{[]string{"-----BEGIN "}, regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*(?:PRIVATE KEY|CERTIFICATE)[A-Z0-9 ]*-----.*?` +
+	{[]string{"-----BEGIN "}, compiled(`(?s)-----BEGIN [A-Z0-9 ]*(?:PRIVATE KEY|CERTIFICATE)[A-Z0-9 ]*-----.*?` +
 		`(?:-----END [A-Z0-9 ]*-----|$)`), Redacted},
-	{[]string{"eyJ"}, regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?`), Redacted},
-	{[]string{":", "="}, regexp.MustCompile(`(?i)\b((?:proxy-)?authorization|x-access-token|x-grafana-id|private-token)` +
+	{[]string{"eyJ"}, compiled(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?`), Redacted},
+	{[]string{":", "="}, compiled(`(?i)\b((?:proxy-)?authorization|x-access-token|x-grafana-id|private-token)` +
 		`(["']?\s*[:=]\s*\[?["']?)(?:(?:bearer|basic|token)\s+)?[^\s"',\]}]+`), "${1}${2}" + Redacted},
 	{[]string{" ", "\t", "\n", "\f", "\r"},
-		regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9+/._~=-]{6,}`), "${1} " + Redacted},
-	{[]string{"="}, regexp.MustCompile(`(?i)([?&](?:access_token|token|private_token|password|secret|client_secret|sig|key)=)` +
+		compiled(`(?i)\b(bearer|basic)\s+[A-Za-z0-9+/._~=-]{6,}`), "${1} " + Redacted},
+	{[]string{"="}, compiled(`(?i)([?&](?:access_token|token|private_token|password|secret|client_secret|sig|key)=)` +
 		`[^&#\s"']+`), "${1}" + Redacted},
 	{[]string{"gh", "github_pat_", "gl", "sk-"},
-		regexp.MustCompile(`\b(gh[pousr]_|github_pat_|glpat-|glsa_|glc_|sk-)[A-Za-z0-9_-]{10,}`), Redacted},
+		compiled(`\b(gh[pousr]_|github_pat_|glpat-|glsa_|glc_|sk-)[A-Za-z0-9_-]{10,}`), Redacted},
+}
+
+// compiled returns a function that compiles a pattern when it is first called: most commands need
+// none, and all together cost a command a tenth of its start.
+func compiled(pattern string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
 }
 
 // schemeWord matches a scheme of authorization before a word of a sentence, as in "Bearer is
 // missing" or "Bearer TOKEN". The words are a closed list, because a secret may be a word as well.
-var schemeWord = regexp.MustCompile(`(?:^|[\s:])(?i:bearer|basic|token)\s+` +
+var schemeWord = compiled(`(?:^|[\s:])(?i:bearer|basic|token)\s+` +
 	`(?:is|or|and|not|was|required|missing|authentication|token|TOKEN|\$TOKEN)[.;:!?)]*$`)
 
 var (
 	// urlUser matches the scheme and the user information of a URL. A password that was not escaped
 	// may have a "/" in it, and is then told from a port by what is no digit.
-	urlUser = regexp.MustCompile(`[a-zA-Z][a-zA-Z0-9+.-]*://(?:[^/?#\s"'@]*|[^/?#\s"'@:\[]*:[0-9]*[^0-9/?#\s"'@][^\s"'@]*)` +
+	urlUser = compiled(`[a-zA-Z][a-zA-Z0-9+.-]*://(?:[^/?#\s"'@]*|[^/?#\s"'@:\[]*:[0-9]*[^0-9/?#\s"'@][^\s"'@]*)` +
 		`(?:@[^/?#\s"'@]*)*@`)
 	// sshUser matches a urlUser that is only a user name of ssh, which is no secret
 	// and useful to know; over http it may be a token.
-	sshUser = regexp.MustCompile(`(?i)^ssh://[a-z0-9_][a-z0-9_.-]{0,31}@$`)
+	sshUser = compiled(`(?i)^ssh://[a-z0-9_][a-z0-9_.-]{0,31}@$`)
 )
 
 // withoutUser redacts a match of urlUser.
 func withoutUser(found string) string {
-	if sshUser.MatchString(found) {
+	if sshUser().MatchString(found) {
 		return found
 	}
 	scheme, _, _ := strings.Cut(found, "://")
@@ -165,18 +171,18 @@ func Redact(s string) string {
 		s = known.replacer.Replace(s)
 	}
 	if strings.Contains(s, "://") {
-		s = urlUser.ReplaceAllStringFunc(s, withoutUser)
+		s = urlUser().ReplaceAllStringFunc(s, withoutUser)
 	}
 	for _, shape := range shapes {
 		has := func(part string) bool { return strings.Contains(s, part) }
 		if !slices.ContainsFunc(shape.parts, has) {
 			continue
 		}
-		s = shape.pattern.ReplaceAllStringFunc(s, func(found string) string {
-			if schemeWord.MatchString(found) {
+		s = shape.pattern().ReplaceAllStringFunc(s, func(found string) string {
+			if schemeWord().MatchString(found) {
 				return found
 			}
-			return shape.pattern.ReplaceAllString(found, shape.with)
+			return shape.pattern().ReplaceAllString(found, shape.with)
 		})
 	}
 	return s

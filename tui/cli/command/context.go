@@ -44,7 +44,11 @@ type Context struct {
 	line    int
 }
 
-var contextName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+// contextName matches names that have at most maxContextName bytes. The pattern does not count them:
+// it would be compiled for each, at every start.
+var contextName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+
+const maxContextName = 63
 
 // sshHost matches what ssh takes for a host, as far as no shell and no option is in it.
 var sshHost = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:/@%+\[\]~-]*$`)
@@ -91,7 +95,7 @@ func (c *ConfigFile) context(written map[string]any, node *yamlv3.Node, flags ma
 		}
 	}
 	switch {
-	case !contextName.MatchString(one.Name) || one.Name == NoContext:
+	case !contextName.MatchString(one.Name) || len(one.Name) > maxContextName || one.Name == NoContext:
 		faults = append(faults, contextFault(node.Line, "%q is no name of a context; letters, digits, dots and dashes are", one.Name))
 	case one.Kind == "":
 		faults = append(faults, contextFault(node.Line, "%s lacks where it is: ssh, provisioning-server-url, kubeconfig or state", one.Name))

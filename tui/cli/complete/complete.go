@@ -245,7 +245,7 @@ const lookupTimeout = 150 * time.Millisecond
 const maxNames = 1000
 
 // plainName matches names that need no quotes in a shell.
-var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$`)
+var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
 // namesOf asks the daemon for the names of a kind, else the server; none when nothing answers in
 // time. Without either it opens nothing: only one process at a time can open a state file.
