@@ -163,16 +163,6 @@ func (s *Store) path(a Artifact) (string, error) {
 	return filepath.Join(dir, name), err
 }
 
-// besideSuffix is behind the name of a file for what is remembered of one.
-const besideSuffix = ".index"
-
-// Beside returns the path of a file for what the kind of a source remembers of an artifact. It goes
-// with the artifact.
-func (s *Store) Beside(of Key, digest string) (string, error) {
-	path, err := s.path(Artifact{Kind: of.Kind, Namespace: of.Namespace, Name: of.Name, Digest: digest})
-	return path + besideSuffix, err
-}
-
 // Commit is the commit of a revision, as in main@sha1:HASH.
 func Commit(revision string) string { return revision[strings.LastIndexByte(revision, ':')+1:] }
 

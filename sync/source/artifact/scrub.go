@@ -158,7 +158,7 @@ func (s *Store) tidy(dir string, list, before []Artifact) error {
 		return err
 	}
 	for _, e := range entries {
-		name := strings.TrimSuffix(e.Name(), besideSuffix)
+		name := strings.TrimSuffix(e.Name(), indexSuffix)
 		if strings.HasSuffix(name, suffix) && !wanted[name] && (!linked || own[name]) {
 			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
 			s.mu.Lock()

@@ -3,15 +3,11 @@ package bucket
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
-	"limpet/state/atomicfile"
 	"limpet/sync/source/archive"
 	"limpet/sync/source/artifact"
 )
@@ -61,12 +57,8 @@ func (s *spec) origin() string { return s.Provider + " " + s.base.String() + " "
 // remembered returns the index of the stored artifact, an empty one where there is none of this
 // bucket.
 func (u *upstream) remembered() (x index) {
-	path, err := u.beside(u.visit.Stored.Digest)
-	if err != nil { // there is no artifact
-		return index{}
-	}
-	body, err := os.ReadFile(path)
-	if err != nil || json.Unmarshal(body, &x) != nil || x.Origin != u.spec.origin() {
+	err := u.spec.kind.o.Artifacts.ReadIndex(u.key(), u.visit.Stored.Digest, &x)
+	if err != nil || x.Origin != u.spec.origin() {
 		return index{}
 	}
 	return x
@@ -74,13 +66,7 @@ func (u *upstream) remembered() (x index) {
 
 // remember writes the index of an artifact.
 func (u *upstream) remember(digest string) error {
-	path, err := u.beside(digest)
-	if err != nil {
-		return err
-	}
-	return atomicfile.Write(path, 0o600, func(w io.Writer) error { return json.NewEncoder(w).Encode(u.now) })
+	return u.spec.kind.o.Artifacts.WriteIndex(u.key(), digest, u.now)
 }
 
-func (u *upstream) beside(digest string) (string, error) {
-	return u.spec.kind.o.Artifacts.Beside(artifact.KeyOf("Bucket", u.spec.namespace, u.spec.name), digest)
-}
+func (u *upstream) key() artifact.Key { return artifact.KeyOf("Bucket", u.spec.namespace, u.spec.name) }

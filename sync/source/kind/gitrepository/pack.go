@@ -3,14 +3,11 @@ package gitrepository
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"limpet/sync/auth"
-	"limpet/sync/fileid"
 	"limpet/sync/git"
 	"limpet/sync/source/archive"
 	"limpet/sync/source/artifact"
@@ -40,7 +37,8 @@ func (u *upstream) Pack(ctx context.Context) (controller.Content, error) {
 		options.Pieces = pieces
 		d, err := archive.Write(ctx, w, tree, options)
 		if err == nil {
-			u.rememberPieces(d.Digest, pieces)
+			// A cache: without it, or with a damaged one, the next artifact is compressed whole.
+			_ = o.Artifacts.WriteIndex(u.key(), d.Digest, pieces)
 		}
 		return d, packFailed(err)
 	}}, nil
@@ -48,16 +46,12 @@ func (u *upstream) Pack(ctx context.Context) (controller.Content, error) {
 
 // pieces returns those of the stored artifact and its file; none without it.
 func (u *upstream) pieces(ctx context.Context) (*archive.Pieces, io.Closer) {
-	path, err := u.beside(u.visit.Stored.Digest)
-	if err != nil { // there is no artifact
-		return &archive.Pieces{}, nil
-	}
 	var pieces archive.Pieces
-	body, err := fileid.Read(path, mostPieces)
-	if err != nil || json.Unmarshal(body, &pieces) != nil {
+	o := u.spec.kind.o
+	if o.Artifacts.ReadIndex(u.key(), u.visit.Stored.Digest, &pieces) != nil {
 		return &archive.Pieces{}, nil
 	}
-	older, err := u.spec.kind.o.Artifacts.OpenFile(ctx, u.visit.Stored)
+	older, err := o.Artifacts.OpenFile(ctx, u.visit.Stored)
 	if err != nil {
 		return &archive.Pieces{}, nil
 	}
@@ -65,33 +59,8 @@ func (u *upstream) pieces(ctx context.Context) (*archive.Pieces, io.Closer) {
 	return &pieces, older
 }
 
-// mostPieces bounds the index of pieces, in bytes: that of an archive of some 100 GB.
-const mostPieces = 32 << 20
-
-// rememberPieces writes the index of pieces beside an artifact. It is a cache: without it, or with one
-// that a power cut has damaged, the next artifact is compressed whole. So no error fails the artifact.
-func (u *upstream) rememberPieces(digest string, pieces *archive.Pieces) {
-	path, err := u.beside(digest)
-	if err != nil {
-		return
-	}
-	body, err := json.Marshal(pieces)
-	if err != nil {
-		return
-	}
-	_ = os.Remove(path) // a new file, because the old one may be a pipe or a link
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return
-	}
-	if _, err = f.Write(body); errors.Join(err, f.Close()) != nil {
-		_ = os.Remove(path)
-	}
-}
-
-func (u *upstream) beside(digest string) (string, error) {
-	key := u.visit.Key
-	return u.spec.kind.o.Artifacts.Beside(artifact.KeyOf("GitRepository", key.Namespace, key.Name), digest)
+func (u *upstream) key() artifact.Key {
+	return artifact.KeyOf("GitRepository", u.visit.Key.Namespace, u.visit.Key.Name)
 }
 
 // packFailed returns the failure of an error of an archive, or the error where it is one of the
