@@ -13,6 +13,7 @@
 //	sync/text           terminal-safe text, sizes, ages, redaction
 //	sync/program        runs programs of the host
 //	sync/fileid         which file of the disk it is, and when it changed; bounded reads
+//	sync/garbage        when garbage is collected
 //	sync/netx           guard of addresses, proxies, downloads, errors of calls over HTTP
 //	sync/api            wire types, labels, conditions, CRDs; api/admission: rules
 //	sync/kube           the door to client-go: tokens, clock, retries, informers
@@ -111,10 +112,9 @@ package main
 
 import (
 	"os"
-	"runtime"
-	"runtime/debug"
 
 	"limpet/state"
+	"limpet/sync/garbage"
 	"limpet/tui/cli"
 	"limpet/tui/cli/command"
 )
@@ -125,19 +125,6 @@ func main() {
 	if state.RunProbe() {
 		return
 	}
-	if os.Getenv("GOGC") == "" {
-		limitGarbage()
-	}
+	garbage.Limit()
 	os.Exit(cli.Main(os.Args[1:], command.System()))
 }
-
-// limitGarbage has the heap grow by half before it is collected, not by its whole: memory is scarcer
-// than processor time on small boards. The first collection waits for firstCollection, before which
-// most commands have ended.
-func limitGarbage() {
-	debug.SetGCPercent(firstCollection)
-	runtime.AddCleanup(new([16]byte), func(percent int) { debug.SetGCPercent(percent) }, 50)
-}
-
-// firstCollection is 8 MiB as a percentage of the 4 MiB that the runtime collects at 100.
-const firstCollection = 200

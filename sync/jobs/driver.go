@@ -14,6 +14,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/failpoint"
+	"limpet/sync/garbage"
 	"limpet/sync/jobs/queue"
 	"limpet/sync/netx"
 )
@@ -59,7 +60,9 @@ func (d *driver) Run(ctx context.Context, await func(context.Context) error) {
 		if !ok {
 			return
 		}
+		done := garbage.Leave(garbage.Jobs)
 		result := d.runOnce(ctx, k, r)
+		done()
 		d.queue.done(k, result)
 		if result.After > 0 {
 			d.delay.Reset(r)

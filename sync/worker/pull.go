@@ -80,7 +80,6 @@ type Space interface {
 type Pull struct {
 	o        PullOptions
 	programs sink.Programs
-	garbage  target.Garbage
 	looks    looks
 }
 

@@ -12,6 +12,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/api/repopath"
 	"limpet/sync/failpoint"
+	"limpet/sync/garbage"
 	"limpet/sync/git"
 	"limpet/sync/jobs"
 	"limpet/sync/resources"
@@ -273,7 +274,7 @@ func (r *pull) apply(ctx context.Context, plan *target.ObjectsPlan) error {
 		return err
 	}
 	r.applying = true
-	defer r.worker.garbage.Leave(ctx)()
+	defer garbage.Leave(garbage.Writes)()
 	counts, phases, err := plan.Apply(ctx, &recorder{unread: r.unread})
 	r.counted = counts
 	var writes, cleanup time.Duration

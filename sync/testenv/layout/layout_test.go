@@ -37,6 +37,7 @@ var layers = []struct {
 	{"sync/text", 300},
 	{"sync/program", 0},
 	{"sync/fileid", 0},
+	{"sync/garbage", 0},
 	{"state/frame", 0},
 	{"state/repair", 1200},
 	{"state", 2800},
