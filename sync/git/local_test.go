@@ -163,8 +163,10 @@ func TestLocalWorktree(t *testing.T) {
 	o.Commit("one", map[string]string{"a.json": gittest.Dashboard("a", 1, 30)})
 	o.Git("gc", "-q")
 	id := o.Commit("two", map[string]string{"a.json": gittest.Dashboard("a", 2, 30)})
-	m := openMirrors(t, Options{AllowLocal: []string{o.Work}})
-	r := Remote{URL: o.Work}
+	work := t.TempDir()
+	gittest.Git(t, work, nil, "clone", "-q", o.Bare, ".")
+	m := openMirrors(t, Options{AllowLocal: []string{work}})
+	r := Remote{URL: work}
 	ref, _ := syncRef(t, m, r, "")
 	if got := content(t, m, r, ref.Hash, ""); ref.Hash != id || got["a.json"] != gittest.Dashboard("a", 2, 30) {
 		t.Fatal("content differs")

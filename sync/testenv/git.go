@@ -12,11 +12,12 @@ import (
 	"net/http/cgi"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+
+	"limpet/sync/testenv/gittest"
 )
 
 // GitOptions say how a Git server is reached. Without a password it answers
@@ -60,7 +61,7 @@ type GitCounts struct {
 // Git starts a server without repositories; see Serve.
 func Git(t testing.TB, o GitOptions) *GitServer {
 	t.Helper()
-	g := &GitServer{o: o, backend: httpBackend(t), repos: map[string]string{}, large: map[string]string{}}
+	g := &GitServer{o: o, backend: gittest.Must[string](t)(gittest.Backend()), repos: map[string]string{}, large: map[string]string{}}
 	g.http = httptest.NewUnstartedServer(http.HandlerFunc(g.serve))
 	g.http.Config.ErrorLog = log.New(io.Discard, "", 0) // tests refuse handshakes on purpose
 	g.http.Config.ConnState = func(_ net.Conn, s http.ConnState) {
@@ -84,19 +85,6 @@ func Git(t testing.TB, o GitOptions) *GitServer {
 		g.http.Close()
 	})
 	return g
-}
-
-func httpBackend(t testing.TB) string {
-	t.Helper()
-	out, err := exec.Command("git", "--exec-path").Output()
-	if err != nil {
-		t.Fatalf("find git: %v", err)
-	}
-	path := filepath.Join(strings.TrimSpace(string(out)), "git-http-backend")
-	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("find git http-backend: %v", err)
-	}
-	return path
 }
 
 // Serve makes the bare repository in dir reachable and returns its URL. The
@@ -154,8 +142,8 @@ func (g *GitServer) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	h := &cgi.Handler{
 		Path: g.backend, Root: "/" + path, Dir: dir, Stderr: io.Discard, Logger: log.New(io.Discard, "", 0),
-		Env: []string{"GIT_PROJECT_ROOT=" + dir, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=" + user,
-			"GIT_CONFIG_NOSYSTEM=1", "HOME=" + dir},
+		Env: append(gittest.Quick, "GIT_PROJECT_ROOT="+dir, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER="+user,
+			"GIT_CONFIG_NOSYSTEM=1", "HOME="+dir),
 	}
 	// CGI knows bodies of a given length only; git sends large ones in chunks.
 	if r.ContentLength < 0 {

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"limpet/sync/testenv/gittest"
 )
 
 // Branch is the branch of a generated repository, and Directory the one in
@@ -87,10 +89,7 @@ func EmptyRepo(t testing.TB) *Repository {
 	t.Helper()
 	r := &Repository{Dir: filepath.Join(t.TempDir(), "repo.git"), files: map[string][]byte{},
 		boards: map[string]Dashboard{}, rand: rand.New(rand.NewPCG(7, 7))}
-	if err := os.Mkdir(r.Dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	r.Git(t, "init", "-q", "--bare", "--initial-branch="+Branch)
+	gittest.Init(t, r.Dir, true, "")
 	return r
 }
 
@@ -114,7 +113,7 @@ func (r *Repository) Folders() []string {
 // Head returns the hash of the branch.
 func (r *Repository) Head(t testing.TB) string {
 	t.Helper()
-	return r.Git(t, "rev-parse", "refs/heads/"+Branch)
+	return gittest.Ref(t, r.Dir, "refs/heads/"+Branch)
 }
 
 // Commit adds one commit to the branch and returns its hash.
@@ -280,7 +279,7 @@ func (r *Repository) Git(t testing.TB, args ...string) string {
 func (r *Repository) command(args ...string) *exec.Cmd {
 	cmd := exec.Command("git", args...)
 	cmd.Dir = r.Dir
-	cmd.Env = append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL="+os.DevNull,
+	cmd.Env = append(append(os.Environ(), gittest.Quick...), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL="+os.DevNull,
 		"GIT_AUTHOR_NAME=Ops", "GIT_AUTHOR_EMAIL=ops@example.com", "GIT_COMMITTER_NAME=Ops", "GIT_COMMITTER_EMAIL=ops@example.com")
 	return cmd
 }

@@ -12,7 +12,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -30,6 +29,7 @@ import (
 	"limpet/sync/git"
 	"limpet/sync/jobs"
 	"limpet/sync/kube"
+	"limpet/sync/testenv/gittest"
 	"limpet/sync/testenv/suite"
 	"limpet/sync/worker/checkout"
 )
@@ -134,7 +134,7 @@ func newHistory(t *testing.T, r *rand.Rand, store *state.Store, url string, tran
 	t.Helper()
 	h := &history{T: t, Rand: r, counts: counts, cut: &cut{next: transport}, store: store, dir: t.TempDir(), tree: map[string]entry{},
 		blobs: map[string]string{}, namespace: fmt.Sprintf("in-step-%d", namespaces.Add(1))}
-	h.git(nil, "init", "-q", "--bare", "-b", "main", h.dir+"/origin.git")
+	gittest.Init(t, h.dir+"/origin.git", true, "")
 	var err error
 	if h.client, err = kube.Connect(t.Context(), kube.Config{Server: url, Transport: h.cut, Logger: slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
@@ -168,13 +168,7 @@ func (h *history) restart() {
 
 func (h *history) git(in []byte, args ...string) string {
 	h.Helper()
-	cmd := exec.Command("git", args...)
-	cmd.Dir, cmd.Stdin = h.dir, bytes.NewReader(in)
-	out, err := cmd.Output()
-	if err != nil {
-		h.Fatalf("git %q: %v", args, err)
-	}
-	return string(out)
+	return gittest.Git(h, h.dir, in, args...)
 }
 
 func (h *history) note(format string, args ...any) {
@@ -299,7 +293,7 @@ func (h *history) change(n int) {
 		h.blobs[blobHash([]byte(e.data))] = e.data
 	}
 	h.git(in.Bytes(), "-C", "origin.git", "fast-import", "--quiet", "--force")
-	head := strings.TrimSpace(h.git(nil, "-C", "origin.git", "rev-parse", "main"))
+	head := gittest.Ref(h, h.dir+"/origin.git", "refs/heads/main")
 	h.hashes, h.past = append(h.hashes, head), append(h.past, maps.Clone(h.tree))
 	h.note("commit %d: %q", len(h.hashes)-1, h.tree)
 }

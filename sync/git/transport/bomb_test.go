@@ -311,7 +311,7 @@ func TestLocalInPieces(t *testing.T) {
 		}
 		o.Commit("more", content)
 	}
-	if rep := fetchInChild(t, "file://"+o.Work, 0); rep.Err != "" || rep.Files != commits*files {
+	if rep := fetchInChild(t, "file://"+o.Bare, 0); rep.Err != "" || rep.Files != commits*files {
 		t.Errorf("%+v", rep)
 	}
 }

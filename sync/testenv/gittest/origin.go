@@ -2,24 +2,69 @@ package gittest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
-// Origin is a bare repository on the server's side, written through a worktree.
+// Origin is a bare repository on the server's side, written through a worktree with which it shares
+// the objects.
 type Origin struct {
 	t    testing.TB
 	Bare string
 	Work string
 }
 
+// Quick in the environment of git keeps it from waiting for the disk, and from starting programs
+// that tidy up or check what is not there.
+var Quick = []string{"GIT_CONFIG_COUNT=6", "GIT_CONFIG_KEY_0=core.fsync", "GIT_CONFIG_VALUE_0=none",
+	"GIT_CONFIG_KEY_1=fastimport.unpackLimit", "GIT_CONFIG_VALUE_1=1",
+	"GIT_CONFIG_KEY_2=maintenance.auto", "GIT_CONFIG_VALUE_2=false", "GIT_CONFIG_KEY_3=receive.autogc", "GIT_CONFIG_VALUE_3=false",
+	"GIT_CONFIG_KEY_4=core.commitGraph", "GIT_CONFIG_VALUE_4=false", "GIT_CONFIG_KEY_5=core.multiPackIndex", "GIT_CONFIG_VALUE_5=false"}
+
+// Backend is the path of git http-backend.
+var Backend = sync.OnceValues(func() (string, error) {
+	out, err := exec.Command("git", "--exec-path").Output()
+	return filepath.Join(strings.TrimSpace(string(out)), "git-http-backend"), err
+})
+
+// Init makes an empty repository in dir, as git init does; config is more of its configuration.
+func Init(t testing.TB, dir string, bare bool, config string) {
+	t.Helper()
+	for _, sub := range []string{"hooks", "objects/info", "objects/pack", "refs/heads", "refs/tags"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range map[string]string{"HEAD": "ref: refs/heads/main\n",
+		"config": fmt.Sprintf("[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = %t\n%s", bare, config)} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Ref is the hash of a reference of the repository in dir.
+func Ref(t testing.TB, dir, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, name))
+	if target, ok := strings.CutPrefix(string(text), "ref: "); ok {
+		return Ref(t, dir, strings.TrimSpace(target))
+	}
+	if err != nil { // it may be packed
+		return Git(t, dir, nil, "rev-parse", name)
+	}
+	return strings.TrimSpace(string(text))
+}
+
 // GitEnv is the environment of git with fixed names and times.
 func GitEnv(home string) []string {
-	return append(os.Environ(), "HOME="+home, "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0",
+	return append(append(os.Environ(), Quick...), "HOME="+home, "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0",
 		"GIT_AUTHOR_NAME=Ann Author", "GIT_AUTHOR_EMAIL=ann@example.com", "GIT_COMMITTER_NAME=Carl", "GIT_COMMITTER_EMAIL=carl@example.com",
 		"GIT_AUTHOR_DATE=2026-11-20T10:00:00+0100", "GIT_COMMITTER_DATE=2026-11-20T10:00:00+0100")
 }
@@ -47,9 +92,13 @@ func GitWith(t testing.TB, dir string, in []byte, env []string, args ...string) 
 func NewOrigin(t testing.TB, root, name string) *Origin {
 	t.Helper()
 	o := &Origin{t: t, Bare: filepath.Join(root, name), Work: t.TempDir()}
-	Git(t, root, nil, "init", "-q", "--bare", "-b", "main", o.Bare)
-	Git(t, o.Work, nil, "init", "-q", "-b", "main", ".")
-	Git(t, o.Work, nil, "remote", "add", "origin", o.Bare)
+	Init(t, o.Bare, true, "")
+	git := filepath.Join(o.Work, ".git")
+	Init(t, git, false, "[remote \"origin\"]\n\turl = "+o.Bare+"\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n")
+	objects := filepath.Join(git, "objects")
+	if err := errors.Join(os.RemoveAll(objects), os.Symlink(filepath.Join(o.Bare, "objects"), objects)); err != nil {
+		t.Fatal(err)
+	}
 	return o
 }
 
@@ -81,8 +130,20 @@ func (o *Origin) Commit(message string, files map[string]string) string {
 	o.Write(files)
 	o.Git("add", "-A")
 	o.Git("commit", "-q", "--allow-empty", "-m", message)
-	o.Git("push", "-q", "-f", "origin", "HEAD")
-	return o.Git("rev-parse", "HEAD")
+	return o.publish()
+}
+
+// publish sets the branch that is checked out in the bare repository, as a forced push.
+func (o *Origin) publish() string {
+	o.t.Helper()
+	id := Ref(o.t, filepath.Join(o.Work, ".git"), "HEAD")
+	head, err := os.ReadFile(filepath.Join(o.Work, ".git", "HEAD"))
+	branch := filepath.Join(o.Bare, strings.TrimSpace(strings.TrimPrefix(string(head), "ref: ")))
+	if err := errors.Join(err, os.MkdirAll(filepath.Dir(branch), 0o755), os.WriteFile(branch+".lock", []byte(id+"\n"), 0o644),
+		os.Rename(branch+".lock", branch)); err != nil {
+		o.t.Fatal(err)
+	}
+	return id
 }
 
 // Advance makes n commits at once, without a process per commit.
@@ -99,7 +160,7 @@ func (o *Origin) Advance(n int, file string, text func(int) string) string {
 		fmt.Fprintf(&in, "M 100644 inline %s\ndata %d\n%s\n", file, len(data), data)
 	}
 	Git(o.t, o.Bare, []byte(in.String()), "fast-import", "--quiet", "--force")
-	return Git(o.t, o.Bare, nil, "rev-parse", "refs/heads/main")
+	return Ref(o.t, o.Bare, "refs/heads/main")
 }
 
 // Hook has git run a script before a push is taken.
@@ -123,8 +184,7 @@ func (o *Origin) Link(modules string, links map[string]string) string {
 		o.Git("update-index", "--add", "--cacheinfo", "160000,"+commit+","+at)
 	}
 	o.Git("commit", "-q", "--allow-empty", "-m", "submodules")
-	o.Git("push", "-q", "-f", "origin", "HEAD")
-	return o.Git("rev-parse", "HEAD")
+	return o.publish()
 }
 
 // ManyTags gives a new repository 1,000 tags of a commit, a list of some 60 kB.

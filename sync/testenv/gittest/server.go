@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
-	"os/exec"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -52,12 +51,8 @@ func NewServer(t testing.TB) *Server {
 
 // Handler serves the repositories below s.Root.
 func (s *Server) Handler(t testing.TB) http.Handler {
-	exe, err := exec.LookPath("git")
-	if err != nil {
-		t.Fatal(err)
-	}
-	backend := &cgi.Handler{Path: exe, Args: []string{"http-backend"}, Stderr: io.Discard, Logger: log.New(io.Discard, "", 0),
-		Env: []string{"GIT_PROJECT_ROOT=" + s.Root, "GIT_HTTP_EXPORT_ALL=1", "HOME=" + s.Root, "GIT_CONFIG_NOSYSTEM=1"}}
+	backend := &cgi.Handler{Path: Must[string](t)(Backend()), Stderr: io.Discard, Logger: log.New(io.Discard, "", 0),
+		Env: append(Quick, "GIT_PROJECT_ROOT="+s.Root, "GIT_HTTP_EXPORT_ALL=1", "HOME="+s.Root, "GIT_CONFIG_NOSYSTEM=1")}
 	s.Backend = backend.ServeHTTP
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.Requests.Add(1)
