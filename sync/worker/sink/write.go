@@ -39,7 +39,7 @@ func (d *Dir) Write(ctx context.Context, p *Plan, read func(context.Context, Fil
 	if p.Empty() && d.old != nil && d.was.same(&p.manifest) {
 		return nil
 	}
-	if p.Empty() && d.old != nil {
+	if p.Empty() && d.old != nil && d.was.Repository != "" { // else it has no place for a manifest
 		d.step("note")
 		return d.writeManifest(&p.manifest)
 	}
