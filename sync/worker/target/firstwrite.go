@@ -44,11 +44,12 @@ func (p *DirectoryPlan) isFirst() bool {
 func (p *DirectoryPlan) applyFirst(ctx context.Context, to resources.Recorder) (Counts, error) {
 	ctx, stop := context.WithCancel(ctx)
 	ahead := make(chan chan judged, judges)
+	files := p.Added // which the plan may have changed before the first is read
 	var g errgroup.Group
 	defer func() { _ = g.Wait() }() // errors are in what was judged
 	defer stop()
 	g.Go(func() error {
-		for _, f := range p.Added {
+		for _, f := range files {
 			one := make(chan judged, 1)
 			select {
 			case ahead <- one:
