@@ -202,6 +202,8 @@ func pullOptions(cfg Config, c *clients, a *access) worker.PullOptions {
 	}
 	if c.embedded != nil && cfg.Dashboards == "" {
 		pulls.Space = cfg.Store
+		// A write waits for the disk and holds no connection.
+		pulls.Parallel = 3 * cmp.Or(pulls.Parallel, resources.DefaultParallel)
 	}
 	if c.embedded == nil && cfg.API.Kubeconfig == "" {
 		pulls.GrafanaURL = cfg.API.Server

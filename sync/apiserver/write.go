@@ -36,6 +36,7 @@ type writeOptions struct {
 	warnings   *[]string  // receives texts for Warning headers; nil = dropped
 	spec       []byte     // text of the spec of a new object, from cutSpec; nil = the object has it
 	end        state.Tail // see api.StrictBody
+	absent     bool       // the object is taken for absent until that turns out to be wrong
 }
 
 func (o writeOptions) warn(texts ...string) {
@@ -70,12 +71,12 @@ type plan struct {
 var errChanged = errors.New("object changed since it was read")
 
 // change reads the object, calls decide for a plan and carries it out. It retries when the object
-// has changed in between. For a removal and a dry run it returns the stored form of the plan's
+// has changed in between, or was taken for absent and is not. For a removal and a dry run it returns the stored form of the plan's
 // object.
 func (s *Server) change(ctx context.Context, t target, o writeOptions, decide func(cur found) (*plan, error)) ([]byte, error) {
 	defer s.serializeWrites(t)()
 	for {
-		cur, p, err := s.plan(ctx, t, decide)
+		cur, p, err := s.plan(ctx, t, o.absent, decide)
 		if err != nil {
 			return nil, err
 		}
@@ -86,21 +87,24 @@ func (s *Server) change(ctx context.Context, t target, o writeOptions, decide fu
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
+		o.absent = false
 	}
 }
 
 // plan reads the object and plans its change, as many writes at a time as there are processors: a
 // watch is one goroutine, and many that compute would keep it behind until its window has passed.
 func (s *Server) plan(
-	ctx context.Context, t target, decide func(cur found) (*plan, error),
-) (found, *plan, error) {
+	ctx context.Context, t target, absent bool, decide func(cur found) (*plan, error),
+) (cur found, p *plan, err error) {
 	s.plans <- struct{}{}
 	defer func() { <-s.plans }()
-	cur, err := s.read(ctx, t)
+	if !absent {
+		cur, err = s.read(ctx, t)
+	}
 	if err != nil {
 		return cur, nil, err
 	}
-	p, err := decide(cur)
+	p, err = decide(cur)
 	return cur, p, err
 }
 
@@ -256,6 +260,7 @@ func (s *Server) add(ctx context.Context, t target, obj *unstructured.Unstructur
 	if o.spec == nil && !record {
 		obj = updateOwners(t, t.empty(), obj, o.manager)
 	}
+	o.absent = !o.dryRun // nearly all that is created is new, and a look costs as much as the write
 	base := obj.GetGenerateName()
 	generated := obj.GetName() == "" && base != ""
 	for range nameAttempts {
