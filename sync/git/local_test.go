@@ -1,6 +1,7 @@
 package git
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -137,10 +138,17 @@ func TestLocalRefuses(t *testing.T) {
 	if err := CreateRepository(filepath.Join(allowed, "empty.git")); err != nil {
 		t.Fatal(err)
 	}
+	for link, to := range map[string]string{"worktree/.git": "x.git", "parts.git/objects": "x.git/objects", "parts.git/refs": "x.git/refs"} {
+		link = filepath.Join(allowed, link)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o755), os.Symlink(filepath.Join(outside, to), link)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	m := openMirrors(t, Options{AllowLocal: []string{allowed}})
 	for path, kind := range map[string]Kind{
 		filepath.Join(allowed, "x.git"): "", filepath.Join(outside, "x.git"): Refused, filepath.Join(allowed, "link/x.git"): Refused,
 		allowed + "/../outside/x.git": Refused, filepath.Join(allowed, "none.git"): NotFound, filepath.Join(allowed, "empty.git"): Empty,
+		filepath.Join(allowed, "worktree"): Refused, filepath.Join(allowed, "parts.git"): Refused,
 		"/":                     Refused,
 		allowed + "-else/x.git": Refused,
 	} {

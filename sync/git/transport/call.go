@@ -241,16 +241,21 @@ func (c *Call) checkTarget() error {
 	return nil
 }
 
-// localAllowed reports whether path, with all links resolved, lies below one of
-// the directories that Options.AllowLocal names.
+// localAllowed reports whether path, and the .git of a worktree there, lies below one of the
+// directories that Options.AllowLocal names.
 func (t *Client) localAllowed(path string) bool {
+	return isBelow(t.Options.AllowLocal, path) && isBelow(t.Options.AllowLocal, gitDir(path))
+}
+
+// isBelow reports whether path, with all links resolved, lies below one of some directories.
+func isBelow(dirs []string, path string) bool {
 	resolve := func(p string) string {
 		if real, err := filepath.EvalSymlinks(p); err == nil {
 			return real
 		}
 		return filepath.Clean(p)
 	}
-	return slices.ContainsFunc(t.Options.AllowLocal, func(dir string) bool {
+	return slices.ContainsFunc(dirs, func(dir string) bool {
 		rel, err := filepath.Rel(resolve(dir), resolve(path))
 		return err == nil && filepath.IsLocal(rel)
 	})

@@ -45,19 +45,31 @@ func (c *Call) localSession() (*localSession, error) {
 
 // OpenLocal opens a repository through go-git. ErrRepositoryNotFound when there is none.
 func OpenLocal(dir string) (*filesystem.Storage, error) {
-	if _, err := os.Stat(filepath.Join(dir, ".git", "objects")); err == nil {
-		dir = filepath.Join(dir, ".git")
-	}
+	dir = gitDir(dir)
 	if _, err := os.Stat(filepath.Join(dir, "objects")); errors.Is(err, fs.ErrNotExist) {
 		return nil, transport.ErrRepositoryNotFound
 	} else if err != nil {
 		return nil, err
+	}
+	for _, name := range []string{"objects", "refs"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil && !isBelow([]string{dir}, filepath.Join(dir, name)) {
+			return nil, giterr.New(giterr.Refused, "its directory "+name+" is a link that leads out of the repository",
+				"name the repository that it leads to, or clone this one")
+		}
 	}
 	store := filesystem.NewStorage(osfs.New(dir, osfs.WithBoundOS()), cache.NewObjectLRU(4*cache.MiByte))
 	if cfg, err := store.Config(); err == nil && cfg.Raw.Section("extensions").Option("objectformat") == "sha256" {
 		return nil, giterr.SHA256
 	}
 	return store, nil
+}
+
+// gitDir returns what has the objects of a repository: its directory, or the .git of a worktree.
+func gitDir(dir string) string {
+	if _, err := os.Stat(filepath.Join(dir, ".git", "objects")); err == nil {
+		return filepath.Join(dir, ".git")
+	}
+	return dir
 }
 
 // AdvertisedReferencesContext lists the refs of the repository.
