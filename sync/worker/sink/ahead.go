@@ -138,12 +138,18 @@ func (d *Dir) Written(f File) (uid string, there bool) {
 	return w.uid, there
 }
 
-// drop removes a file that the first write leaves out.
-func (a *Ahead) drop(f File) error {
-	if _, there := a.file(f); !there {
+// drop removes the files that the first write leaves out, when it has written all others: a directory
+// goes with its last file.
+func (a *Ahead) drop(names map[string]bool) error {
+	if a == nil {
 		return nil
 	}
-	return a.dirs.remove(path.Join(a.dirs.top, f.Path))
+	for name := range names {
+		if err := a.dirs.remove(path.Join(a.dirs.top, name)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // take hands the tree over to the first write, without what is none of its files.

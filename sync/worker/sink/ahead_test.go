@@ -3,7 +3,9 @@ package sink
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -111,4 +113,34 @@ func TestAhead(t *testing.T) {
 	if NewAhead(t.Context(), unused, owner) != nil || NewAhead(t.Context(), unused, "default/other") != nil {
 		t.Error("it is for the first write of its owner alone")
 	}
+}
+
+// TestLeftOutAhead: a file that was written ahead and is left out does not take its directory away from
+// one that is written there at the same moment.
+func TestLeftOutAhead(t *testing.T) {
+	t.Parallel()
+	target, before, want := permit(t), tree{}, tree{}
+	for i := range 300 {
+		want[fmt.Sprintf("%d/a.json", i)], before[fmt.Sprintf("%d/b.json", i)] = "A", "B"
+	}
+	a := ahead(t, target, before)
+	d, err := a.Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := maps.Clone(want)
+	maps.Copy(all, before)
+	p, err := d.Plan("c1", "", all.files())
+	if err == nil {
+		err = d.Write(t.Context(), p, func(ctx context.Context, f File) (io.ReadCloser, error) {
+			if before[f.Path] != "" {
+				return nil, ErrLeftOut
+			}
+			return want.read(ctx, f)
+		}, func(File) {})
+	}
+	if err := errors.Join(err, d.Close(), a.Close()); err != nil {
+		t.Fatal(err)
+	}
+	check(t, target, want)
 }

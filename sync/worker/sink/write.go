@@ -132,9 +132,7 @@ func (d *Dir) fill(
 		from, err := read(group, f)
 		if errors.Is(err, ErrLeftOut) {
 			left[f.Path] = true
-			if err = d.ahead.drop(f); err == nil {
-				continue
-			}
+			continue
 		}
 		if err != nil {
 			g.Go(func() error { return fmt.Errorf("read %s: %w", f.Path, err) })
@@ -167,6 +165,9 @@ func (d *Dir) fill(
 	}
 	if ctx.Err() != nil {
 		return stage, context.Cause(ctx)
+	}
+	if err := d.ahead.drop(left); err != nil {
+		return stage, err
 	}
 	p.leave(left)
 	d.step("manifest")
@@ -325,7 +326,8 @@ func mountHint(err error) error {
 	return err
 }
 
-// dirSet creates and changes directories and records them. It is safe for concurrent use.
+// dirSet creates and changes directories and records them. It is safe for concurrent use, but for
+// remove.
 type dirSet struct {
 	root *os.Root
 	top  string          // all are in it
