@@ -113,6 +113,7 @@ func (r *pull) writeDirectory(ctx context.Context, dir *sink.Dir, plan *target.D
 	}
 	if plan.Warning != warned {
 		r.unread.warn(ctx, plan.Warning)
+		same = false
 	}
 	r.remark(same, plan.Hidden)
 	return nil

@@ -248,6 +248,10 @@ func TestStrictDirectory(t *testing.T) {
 	has(t, r.expect("no dashboard left", true, "warning", "").Warnings, api.AnnoSinkStrict)
 	holds("no dashboard left")
 	r.expect("no dashboard, same commit", true, "warning", "")
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	r.expect("no dashboard, first write", false, "warning", "completed with warnings")
 	r.annotate(api.AnnoSinkStrict, "false")
 	r.expect("off", false, "success", "")
 	holds("off", "README.md", "notes.txt")
