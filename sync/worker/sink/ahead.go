@@ -128,6 +128,8 @@ func (a *Ahead) file(f File) (written, bool) {
 	if a == nil {
 		return written{}, false
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	w, there := a.files[f.Path]
 	return w, there && w.hash == f.Hash && w.exec == f.Exec
 }
@@ -159,6 +161,8 @@ func (a *Ahead) take(p *Plan) (dirs *dirSet, err error) {
 	for _, name := range p.kept {
 		linked[name] = true
 	}
+	a.mu.Lock() // files are read ahead of the write
+	defer a.mu.Unlock()
 	for name, w := range a.files {
 		e := p.manifest.files[name]
 		if wanted := e.hash == w.hash && e.exec == w.exec && !linked[name]; !wanted && err == nil {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 )
 
@@ -116,21 +117,37 @@ func TestAhead(t *testing.T) {
 }
 
 // TestLeftOutAhead: a file that was written ahead and is left out does not take its directory away from
-// one that is written there at the same moment.
+// one that is written there at the same moment. Files may be asked for before the write has begun.
 func TestLeftOutAhead(t *testing.T) {
 	t.Parallel()
 	target, before, want := permit(t), tree{}, tree{}
 	for i := range 300 {
 		want[fmt.Sprintf("%d/a.json", i)], before[fmt.Sprintf("%d/b.json", i)] = "A", "B"
 	}
-	a := ahead(t, target, before)
+	stale := tree{}
+	for i := range 300 {
+		stale[fmt.Sprintf("%d/c.json", i)] = "C"
+	}
+	all := maps.Clone(before)
+	maps.Copy(all, stale)
+	a := ahead(t, target, all)
 	d, err := a.Open(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := maps.Clone(want)
+	all = maps.Clone(want)
 	maps.Copy(all, before)
-	p, err := d.Plan("c1", "", all.files())
+	files := all.files()
+	reading, stop := context.WithCancel(t.Context())
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	defer stop()
+	readers.Go(func() {
+		for i := 0; reading.Err() == nil; i++ {
+			d.Written(files[i%len(files)])
+		}
+	})
+	p, err := d.Plan("c1", "", files)
 	if err == nil {
 		err = d.Write(t.Context(), p, func(ctx context.Context, f File) (io.ReadCloser, error) {
 			if before[f.Path] != "" {
