@@ -11,9 +11,9 @@ import (
 // indexSuffix is behind the name of an artifact for its index.
 const indexSuffix = ".index"
 
-// maxIndex bounds an index in bytes: that of an archive of some 200 GB, or of a bucket with 300,000
-// objects.
-const maxIndex = 64 << 20
+// maxIndex bounds an index in bytes: that of a bucket with the most objects that an archive may have,
+// 100,000, whose keys have their most bytes, 1,024, takes half of it.
+const maxIndex = 256 << 20
 
 // ReadIndex decodes what the kind of a source has kept of an artifact into v. The index goes with the
 // artifact. After an error v may be half filled.
