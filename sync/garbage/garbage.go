@@ -15,7 +15,7 @@ import (
 type Share uint64
 
 const (
-	Jobs   Share = 6 << 20  // a job of any kind
+	Jobs   Share = 5 << 20  // a job of any kind
 	Writes Share = 20 << 20 // many objects of an API
 )
 
