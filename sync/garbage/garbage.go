@@ -11,12 +11,12 @@ import (
 	"sync"
 )
 
-// A Share is by how many bytes the heap grows at least before it is collected, while one works.
-type Share uint64
+// Spare is the least growth of the heap between two collections, in bytes, while a work is under way.
+type Spare uint64
 
 const (
-	Jobs   Share = 5 << 20  // a job of any kind
-	Writes Share = 20 << 20 // many objects of an API
+	Jobs   Spare = 5 << 20  // a job of any kind
+	Writes Spare = 20 << 20 // many objects of an API
 )
 
 // Growth of the heap before it is collected, in percent of what is used.
@@ -31,7 +31,7 @@ var pace struct {
 	mu      sync.Mutex // guards all below
 	limited bool
 	percent int
-	works   map[Share]int // that are under way
+	works   map[Spare]int // that are under way
 }
 
 // Limit limits the garbage of this process, unless GOGC does.
@@ -41,7 +41,7 @@ func Limit() {
 	}
 	pace.mu.Lock()
 	defer pace.mu.Unlock()
-	pace.limited, pace.percent, pace.works = true, firstPercent, map[Share]int{}
+	pace.limited, pace.percent, pace.works = true, firstPercent, map[Spare]int{}
 	debug.SetGCPercent(firstPercent)
 	follow()
 }
@@ -57,7 +57,7 @@ func follow() {
 }
 
 // Leave leaves more garbage until done, and until the collection after it.
-func Leave(s Share) (done func()) {
+func Leave(s Spare) (done func()) {
 	pace.mu.Lock()
 	defer pace.mu.Unlock()
 	if !pace.limited {
@@ -75,10 +75,10 @@ func Leave(s Share) (done func()) {
 
 // adjust sets the growth for what is under way. The caller holds mu.
 func adjust() {
-	var most Share
-	for share, works := range pace.works {
+	var most Spare
+	for spare, works := range pace.works {
 		if works > 0 {
-			most = max(most, share)
+			most = max(most, spare)
 		}
 	}
 	used := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}

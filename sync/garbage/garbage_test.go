@@ -50,7 +50,7 @@ func TestUnlimited(t *testing.T) {
 	}
 }
 
-// TestGrowth: a small heap grows by the share of what works, a large one by half.
+// TestGrowth: a small heap grows by the spare of what works, a large one by half.
 func TestGrowth(t *testing.T) {
 	for used, want := range map[uint64]int{0: 400, 10 << 20: 200, 11 << 20: 175, 20 << 20: 100, 40 << 20: 50, 400 << 20: 50} {
 		if got := growth(used, uint64(Writes)); got != want {
