@@ -70,9 +70,9 @@ type plan struct {
 // errChanged means that the object has changed since it was read.
 var errChanged = errors.New("object changed since it was read")
 
-// change reads the object, calls decide for a plan and carries it out. It retries when the object
-// has changed in between, or was taken for absent and is not. For a removal and a dry run it returns the stored form of the plan's
-// object.
+// change reads the object, calls decide for a plan and carries it out. It retries when the object has
+// changed in between, or was taken for absent and is not. For a removal and a dry run it returns the
+// stored form of the plan's object.
 func (s *Server) change(ctx context.Context, t target, o writeOptions, decide func(cur found) (*plan, error)) ([]byte, error) {
 	defer s.serializeWrites(t)()
 	for {
