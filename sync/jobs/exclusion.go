@@ -182,34 +182,32 @@ func newClaimIndex(own func(uid, token string) bool) *claimIndex {
 
 // see records a job as it is shown, or that it is gone. It returns true when the last foreign claim
 // on the repository has ended.
-func (f *claimIndex) see(job *unstructured.Unstructured, gone bool) (freed bool) {
-	uid := api.Meta(job, "uid")
-	owner := api.Label(job, api.LabelClaimOwner)
-	r := repoOf(job)
+func (f *claimIndex) see(job shownJob, gone bool) (freed bool) {
+	r := job.repo()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	c := f.repos[r][uid]
-	if gone || !claimed(job) {
+	c := f.repos[r][job.uid]
+	if gone || !job.claimed {
 		if c == nil {
 			return false
 		}
-		delete(f.repos[r], uid)
+		delete(f.repos[r], job.uid)
 		freed = !f.own(c.uid, c.owner) && len(f.foreignOf(r)) == 0
 		if len(f.repos[r]) == 0 {
 			delete(f.repos, r)
 		}
 		return freed
 	}
-	if c == nil || c.owner != owner {
+	if c == nil || c.owner != job.owner {
 		f.order++
-		c = &seenClaim{job: keyOf(job).String(), uid: uid, owner: owner, order: f.order, listed: f.listing}
+		c = &seenClaim{job: job.String(), uid: job.uid, owner: job.owner, order: f.order, listed: f.listing}
 		if f.repos[r] == nil {
 			f.repos[r] = map[string]*seenClaim{}
 		}
-		f.repos[r][uid] = c
+		f.repos[r][job.uid] = c
 		f.wake()
 	}
-	c.at = claimTime(job)
+	c.at = job.claimedAt
 	return false
 }
 

@@ -8,6 +8,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+
+	"limpet/sync/kube"
 )
 
 // TestSecondClaimYields: two claims on one repository at the same moment. One goes on, the other is
@@ -155,19 +157,19 @@ func TestOrderOfForeignClaims(t *testing.T) {
 			case '(', ')':
 				n.setListing(event == '(')
 			case 'm':
-				n.see(job("x", "me"), false)
+				n.see(shown(kube.ObjectOf(job("x", "me"))), false)
 			case 'y':
-				n.see(job("x", "you"), false)
+				n.see(shown(kube.ObjectOf(job("x", "you"))), false)
 			case 'o', 'e':
-				n.see(job("other", "you"), event == 'e')
+				n.see(shown(kube.ObjectOf(job("other", "you"))), event == 'e')
 			}
 		}
 		got, known := n.earlier(repoKey("default", "r1"), "x", "me")
 		if known != (c.earlier >= 0) || known && len(got) != c.earlier || len(got) > 0 && got[0].listed != c.listed {
 			t.Errorf("%s: known %t, %d earlier: %+v", c.name, known, len(got), got)
 		}
-		n.see(job("x", "me"), true)
-		n.see(job("other", "you"), true)
+		n.see(shown(kube.ObjectOf(job("x", "me"))), true)
+		n.see(shown(kube.ObjectOf(job("other", "you"))), true)
 		if len(n.repos) != 0 {
 			t.Errorf("%s: kept %v", c.name, n.repos)
 		}

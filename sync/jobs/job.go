@@ -61,8 +61,7 @@ func owned(u *unstructured.Unstructured, uid, token string) bool {
 
 // claimTime is the server time in the claim label, in milliseconds; 0 when it cannot be read.
 func claimTime(u *unstructured.Unstructured) int64 {
-	at, _ := strconv.ParseInt(api.Label(u, api.LabelClaim), 10, 64)
-	return at
+	return millisOf(api.Label(u, api.LabelClaim))
 }
 
 func setClaim(u *unstructured.Unstructured, millis int64, token string) {
@@ -100,7 +99,12 @@ func attemptsOf(u *unstructured.Unstructured) int {
 
 // notBefore is the server time in milliseconds before which the job must not be claimed, or 0.
 func notBefore(u *unstructured.Unstructured) int64 {
-	n, _ := strconv.ParseInt(api.Annotation(u, api.AnnoNotBefore), 10, 64)
+	return millisOf(api.Annotation(u, api.AnnoNotBefore))
+}
+
+// millisOf reads a time in milliseconds; 0 when it is none.
+func millisOf(text string) int64 {
+	n, _ := strconv.ParseInt(text, 10, 64)
 	return n
 }
 
@@ -110,13 +114,14 @@ func setNotBefore(u *unstructured.Unstructured, millis int64) {
 
 // cancelReason reads the request to stop from an object: its annotation or its deletion.
 func cancelReason(u *unstructured.Unstructured) string {
-	if reason := api.Annotation(u, api.AnnoCancel); reason != "" {
-		return reason
-	}
-	if api.Meta(u, "deletionTimestamp") != "" {
+	return stopReason(api.Annotation(u, api.AnnoCancel), api.Meta(u, "deletionTimestamp"))
+}
+
+func stopReason(annotation, deletion string) string {
+	if annotation == "" && deletion != "" {
 		return "the job is being deleted"
 	}
-	return ""
+	return annotation
 }
 
 // statusFields are the members of status that a leaseholder owns. url is kept when a status has
@@ -192,11 +197,38 @@ var (
 	pathPriority   = kube.PathTo("metadata", "annotations", api.AnnoPriority)
 	pathAction     = kube.PathTo("spec", "action")
 	pathNotBefore  = kube.PathTo("metadata", "annotations", api.AnnoNotBefore)
+	pathCancel     = kube.PathTo("metadata", "annotations", api.AnnoCancel)
+	pathDeletion   = kube.PathTo("metadata", "deletionTimestamp")
 )
 
 // cachedClaimed is claimed for a cached job.
 func cachedClaimed(job kube.Object) bool {
 	return job.Text(pathClaim) != "" || job.Text(pathClaimOwner) != ""
+}
+
+// shownJob is what a handler of the watch reads of a Job. Its zero value is no job. Each agent sees
+// each change of each job, so the objects are not decoded.
+type shownJob struct {
+	jobRef    // without its attempt
+	owner     string
+	claimed   bool
+	claimedAt int64 // of the claim, in milliseconds; 0 = not readable
+	notBefore int64
+	cancel    string // the request to stop
+}
+
+func shown(o kube.Object) shownJob {
+	return shownJob{
+		jobRef: jobRef{
+			Key: queue.Key{Namespace: o.Namespace(), Name: o.Name()}, uid: o.UID(),
+			repository: o.Text(pathRepository), action: o.Text(pathAction),
+		},
+		owner:     o.Text(pathClaimOwner),
+		claimed:   cachedClaimed(o),
+		claimedAt: millisOf(o.Text(pathClaim)),
+		notBefore: millisOf(o.Text(pathNotBefore)),
+		cancel:    stopReason(o.Text(pathCancel), o.Text(pathDeletion)),
+	}
 }
 
 // Reasons why an attempt ends without a result. They are the state of the attempt in history and

@@ -81,11 +81,15 @@ func (o Object) Text(p Path) string {
 	if !strings.HasPrefix(raw, `"`) {
 		return ""
 	}
-	if text := raw[1 : len(raw)-1]; !strings.Contains(text, `\`) {
+	return unquote(raw)
+}
+
+// unquote decodes a string that was encoded here.
+func unquote(raw string) (text string) {
+	if text = raw[1 : len(raw)-1]; !strings.Contains(text, `\`) {
 		return text
 	}
-	var text string
-	_ = json.Unmarshal([]byte(raw), &text) // it was encoded here, so it can be decoded
+	_ = json.Unmarshal([]byte(raw), &text)
 	return text
 }
 
@@ -132,7 +136,7 @@ func (o Object) at(p Path) string {
 	case o.cached == nil:
 		return ""
 	case o.cached.whole != nil:
-		return scalarOf(p.in(o.cached.whole.Object))
+		return string(appendScalar(nil, p.in(o.cached.whole.Object)))
 	}
 	raw := o.cached.fields
 	for range p.number + 1 {
@@ -155,10 +159,9 @@ func compact(u *unstructured.Unstructured) *cached {
 	delete(meta, "name")
 	fields := []byte(objectKey(namespace, name))
 	for _, p := range knownPaths() {
-		raw := scalarOf(p.in(u.Object))
-		fields = append(append(fields, '\n'), raw...)
-		if raw != "" {
-			parent, member := p.parent(u.Object)
+		parent, member := p.parent(u.Object)
+		end := len(fields) + 1
+		if fields = appendScalar(append(fields, '\n'), parent[member]); len(fields) > end {
 			delete(parent, member)
 		}
 	}
@@ -182,28 +185,48 @@ func (c *cached) restore(u *unstructured.Unstructured) *unstructured.Unstructure
 	}
 	paths := knownPaths()
 	for n, raw := range lines[1:] {
-		if raw != "" {
-			var value any
+		var value any
+		switch {
+		case raw == "":
+			continue
+		case raw[0] == '"':
+			value = unquote(raw)
+		default:
 			_ = utiljson.Unmarshal([]byte(raw), &value)
-			parent, member := paths[n].parent(u.Object)
-			parent[member] = value
 		}
+		parent, member := paths[n].parent(u.Object)
+		parent[member] = value
 	}
 	return u
 }
 
-// scalarOf returns a scalar as JSON, "" for any other value. It keeps the type of numbers.
-func scalarOf(v any) string {
-	switch v.(type) {
-	case string, bool, int64, float64:
+// appendScalar appends a scalar as JSON, and nothing for any other value. It keeps the type of
+// numbers.
+func appendScalar(out []byte, v any) []byte {
+	switch v := v.(type) {
+	case string:
+		if plain(v) {
+			return append(append(append(out, '"'), v...), '"')
+		}
+	case bool, int64, float64:
 	default:
-		return ""
+		return out
 	}
 	raw, err := json.Marshal(v)
 	if _, isFloat := v.(float64); isFloat && err == nil && !strings.ContainsAny(string(raw), ".e") {
-		return string(raw) + ".0"
+		raw = append(raw, ".0"...)
 	}
-	return string(raw)
+	return append(out, raw...)
+}
+
+// plain reports whether a string is itself between the quotes of its JSON.
+func plain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || strings.IndexByte(`"\<>&`, c) >= 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // Path leads to a member of an object.

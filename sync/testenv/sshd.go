@@ -148,7 +148,8 @@ func (s *SSHServer) start(t testing.TB, path string, o SSHOptions) bool {
 	config := append([]string(nil), o.Config...)
 	config = append(config, "ListenAddress "+s.Addr, "AuthorizedKeysFile "+keys, "PidFile none", "StrictModes no", "UsePAM no",
 		"PasswordAuthentication no", "KbdInteractiveAuthentication no", "PermitRootLogin prohibit-password", "LogLevel DEBUG1",
-		"SetEnv PATH="+os.Getenv("PATH")+" GIT_CONFIG_NOSYSTEM=1")
+		// What a shell of this user reads when it starts is not read in its sessions.
+		"SetEnv PATH="+os.Getenv("PATH")+" GIT_CONFIG_NOSYSTEM=1 HOME="+dir)
 	for _, k := range o.HostKeys {
 		config = append(config, "HostKey "+k.File)
 	}

@@ -54,7 +54,7 @@ func TestEndlessPack(t *testing.T) {
 	t.Parallel()
 	r := embedded(t)
 	r.halt()
-	controller.SetPackTimes(r.control, 200*time.Millisecond, time.Hour)
+	controller.SetPackTimes(r.control, 2*time.Second, time.Hour)
 	r.halt = r.Run(r.control.Run)
 	endless(r, "endless")
 	for i := range 3 {
