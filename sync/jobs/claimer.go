@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -64,11 +65,14 @@ func (c *claimer) claim(
 	c.delay.Lost()
 	if open { // the earlier request may have arrived
 		c.env.claims.addPending(pendingClaim{claim: k})
-	} else {
-		c.abandon(ctx, k)
+		return nil, queue.Result{Retry: true, Urgent: true}, nil
 	}
-	return nil, queue.Result{Retry: true, Urgent: open}, nil
+	c.abandon(ctx, k)
+	return nil, queue.Result{Retry: true}, errBehind
 }
+
+// errBehind means that a job could not be claimed because it has changed since it was read.
+var errBehind = errors.New("the job has changed")
 
 // storeIntent stores the intent to claim a job. open reports that an earlier request with its token
 // may still arrive.

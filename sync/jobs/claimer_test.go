@@ -3,6 +3,7 @@ package jobs
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -93,6 +94,54 @@ func TestEligibility(t *testing.T) {
 				told := a.texts(EventSkipped)
 				if c.left == "-" && len(told) != 0 || c.left != "-" && (len(told) != 1 || !contains(told[0], c.left)) {
 					t.Errorf("told %q, want %q once", told, c.left)
+				}
+			})
+		})
+	}
+}
+
+// TestClaimOfAnOldVersion: a job is claimed as the watch has shown it. When that is behind, the API
+// is asked once, and the job is claimed as it is there, or left to its owner.
+func TestClaimOfAnOldVersion(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(u *unstructured.Unstructured)
+		kinds  map[string]int // requests about jobs and their history
+		runs   int
+	}{
+		"as it was": {change: nil, kinds: map[string]int{"update jobs": 1, "create historicjobs": 1, "delete jobs": 1}, runs: 1},
+		"edited": {
+			change: func(u *unstructured.Unstructured) { api.SetLabel(u, "team", "night") },
+			// The watch shows the edited one when it has ended.
+			kinds: map[string]int{"update jobs": 2, "get jobs": 2, "create historicjobs": 1, "delete jobs": 1}, runs: 1,
+		},
+		"claimed by another agent": {
+			change: claimOf("limpet-x.1", time.Now().Add(time.Hour)),
+			kinds:  map[string]int{"update jobs": 1, "get jobs": 1},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				w := quick()
+				a := r.start("a", Options{}, w)
+				pass(time.Second)
+				a.link.lag(func() time.Duration { return 200 * time.Millisecond })
+				r.model.set(func() { r.model.calls = nil })
+				r.job("r1", "old")
+				pass(100 * time.Millisecond)
+				if c.change != nil {
+					r.model.edit("jobs", "default", "old", c.change)
+				}
+				pass(time.Second)
+				kinds := map[string]int{}
+				r.model.arrived(func(c call) bool {
+					if c.Verb != "list" {
+						kinds[c.Verb+" "+c.Resource]++
+					}
+					return true
+				})
+				if !maps.Equal(kinds, c.kinds) || len(w.seen()) != c.runs {
+					t.Errorf("%d runs, %v", len(w.seen()), kinds)
 				}
 			})
 		})

@@ -70,6 +70,13 @@ func (t *claimTable) addKnown(uid string) {
 	t.known[uid] = true
 }
 
+// isKnown reports whether a job was held here before.
+func (t *claimTable) isKnown(uid string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.known[uid]
+}
+
 // dropKnown reports whether a deleted job was held here, and forgets it.
 func (t *claimTable) dropKnown(uid string) (known bool) {
 	t.mu.Lock()

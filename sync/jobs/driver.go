@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -71,12 +72,20 @@ func (d *driver) Run(ctx context.Context, await func(context.Context) error) {
 	}
 }
 
-// runOnce looks at one key.
+// runOnce looks at one key. It claims the version of the job that the watch has shown: the server
+// refuses that when the watch is behind, and then the API is asked for the job.
 func (d *driver) runOnce(ctx context.Context, k queue.Key, r queue.RepoKey) queue.Result {
 	pending := d.env.claims.pendingOf(k)
 	if len(pending) == 0 {
-		if result, wait := d.wait(k, r); wait {
+		seen, result, wait := d.wait(k, r)
+		if wait {
 			return result
+		}
+		// The watch may show a job for some time that has ended here. And an answer has the time.
+		if _, err := d.env.clock.millis(); err == nil && !d.env.claims.isKnown(api.Meta(seen, "uid")) {
+			if result, behind := d.look(ctx, seen, r); !behind {
+				return result
+			}
 		}
 	}
 	job, err := d.env.server.get(ctx, api.Jobs, k.Namespace, k.Name)
@@ -89,14 +98,21 @@ func (d *driver) runOnce(ctx context.Context, k queue.Key, r queue.RepoKey) queu
 	if result, done := d.recoverer.settle(ctx, job, pending); done {
 		return result
 	}
+	result, _ := d.look(ctx, job, r)
+	return result
+}
+
+// look takes up a job of a repository unless there is nothing to do. behind reports that another
+// version of the job than this one is stored.
+func (d *driver) look(ctx context.Context, job *unstructured.Unstructured, r queue.RepoKey) (result queue.Result, behind bool) {
 	if job == nil || claimed(job) {
-		return queue.Result{NotUrgent: true}
+		return queue.Result{NotUrgent: true}, false
 	}
 	if now := repoOf(job); now != r {
-		return queue.Result{Requeue: true, NotUrgent: true, Repo: &now}
+		return queue.Result{Requeue: true, NotUrgent: true, Repo: &now}, false
 	}
 	if result, ended := d.recoverer.removeEnded(ctx, job); ended {
-		return result
+		return result, false
 	}
 	return d.start(ctx, job)
 }
@@ -107,11 +123,12 @@ func (e *env) retryLater(err error) queue.Result {
 }
 
 // wait reports, without asking the API, that a key is not to be looked at now: there is nothing to
-// do, another agent works on the repository, or others come first.
-func (d *driver) wait(k queue.Key, r queue.RepoKey) (queue.Result, bool) {
+// do, another agent works on the repository, or others come first. Otherwise it returns the job as
+// the watch shows it.
+func (d *driver) wait(k queue.Key, r queue.RepoKey) (seen *unstructured.Unstructured, result queue.Result, wait bool) {
 	seen, skip := d.admission.skipFromCache(k)
 	if skip {
-		return queue.Result{}, true
+		return nil, queue.Result{}, true
 	}
 	after := d.exclusion.occupied(r)
 	if cancelReason(seen) != "" { // it is only to be ended: there is no work to exclude
@@ -120,30 +137,30 @@ func (d *driver) wait(k queue.Key, r queue.RepoKey) (queue.Result, bool) {
 	if after <= 0 {
 		after = d.delay.Remaining(r, time.Now())
 	}
-	return queue.Result{Requeue: true, RepoAfter: after, NotUrgent: true}, after > 0
+	return seen, queue.Result{Requeue: true, RepoAfter: after, NotUrgent: true}, after > 0
 }
 
-// start claims a job, if this agent is to run it, and runs it.
-func (d *driver) start(ctx context.Context, job *unstructured.Unstructured) queue.Result {
+// start claims a job, if this agent is to run it, and runs it. behind is that of look.
+func (d *driver) start(ctx context.Context, job *unstructured.Unstructured) (result queue.Result, behind bool) {
 	ref := refOf(job)
 	now, err := d.env.clock.millis()
 	if err != nil {
 		d.env.events.once("clock", EventNote, jobRef{}, "no job is claimed: "+err.Error())
-		return queue.Result{Retry: true}
+		return queue.Result{Retry: true}, false
 	}
 	if wait := notBefore(job) - now; wait > 0 && cancelReason(job) == "" {
-		return queue.Result{Requeue: true, After: min(time.Duration(wait)*time.Millisecond, attemptDelay(99))}
+		return queue.Result{Requeue: true, After: min(time.Duration(wait)*time.Millisecond, attemptDelay(99))}, false
 	}
 	repo, err := d.admission.repository(ctx, job)
 	if err != nil {
-		return d.env.retryLater(err)
+		return d.env.retryLater(err), false
 	}
 	if repo == nil && ref.repository != "" && now-job.GetCreationTimestamp().UnixMilli() < missingRepoGrace.Milliseconds() {
-		return queue.Result{Requeue: true, After: missingRepoGrace}
+		return queue.Result{Requeue: true, After: missingRepoGrace}, false
 	}
 	decided := d.admission.decide(ctx, job, repo)
 	if decided.skip != "" && ctx.Err() != nil {
-		return queue.Result{} // the worker was not ready because the agent stops
+		return queue.Result{}, false // the worker was not ready because the agent stops
 	}
 	// A request of ours that may still arrive is settled even where the job is skipped: it is claimed
 	// with the same token and released. Otherwise the intent would stay open as long as no agent runs
@@ -151,16 +168,16 @@ func (d *driver) start(ctx context.Context, job *unstructured.Unstructured) queu
 	_, open := d.env.claims.openIntent(ref.uid)
 	if decided.skip != "" && !open {
 		d.admission.skipped(job, decided)
-		return queue.Result{}
+		return queue.Result{}, false
 	}
 	d.env.pass(failpoint.Seen, ref)
 	if d.drain.on() && !open {
-		return queue.Result{Requeue: true, NotUrgent: len(d.env.claims.pendingOf(ref.Key)) == 0}
+		return queue.Result{Requeue: true, NotUrgent: len(d.env.claims.pendingOf(ref.Key)) == 0}, false
 	}
 	if host := hostOf(decided.task.Repository); host != "" && !open {
 		leave, ok := d.hosts.Enter(host)
 		if !ok {
-			return queue.Result{Requeue: true, After: busyHost, NotUrgent: true}
+			return queue.Result{Requeue: true, After: busyHost, NotUrgent: true}, false
 		}
 		defer leave()
 	}
@@ -169,37 +186,37 @@ func (d *driver) start(ctx context.Context, job *unstructured.Unstructured) queu
 	claiming, end := d.env.outlive(ctx)
 	defer end()
 	h, result, err := d.claimer.claim(claiming, job, false)
-	if err != nil {
+	if err != nil && !errors.Is(err, errBehind) {
 		d.env.events.once("claim "+ref.uid, EventNote, ref, "the job could not be claimed: "+err.Error())
 		result = d.env.retryLater(err)
 		result.Urgent = len(d.env.claims.pendingOf(ref.Key)) > 0
 	}
 	if h == nil {
-		return result
+		return result, errors.Is(err, errBehind)
 	}
 	defer h.drop()
 	d.env.events.emit(EventClaimed, h.ref, "job claimed")
 	switch {
 	case ctx.Err() != nil:
-		return d.finisher.release(h, "the agent stops")
+		return d.finisher.release(h, "the agent stops"), false
 	case decided.skip != "":
-		return d.finisher.release(h, decided.skip)
+		return d.finisher.release(h, decided.skip), false
 	case open && d.drain.on(): // now the earlier request cannot come to pass any more
-		return d.finisher.release(h, "the agent drains")
+		return d.finisher.release(h, "the agent drains"), false
 	}
 	if decided.end == nil {
 		first, err := d.exclusion.rival(h, true)
 		switch {
 		case err != nil:
-			return d.finisher.leaseLost(h)
+			return d.finisher.leaseLost(h), false
 		case first != nil:
 			if agentOf(first.owner) != "" {
 				d.delay.Lost()
 			}
-			return d.finisher.yield(h, first)
+			return d.finisher.yield(h, first), false
 		}
 	}
-	return d.runner.run(ctx, h, decided)
+	return d.runner.run(ctx, h, decided), false
 }
 
 // hostOf returns name and port of the host of a repository, "" for one on this host.

@@ -38,10 +38,10 @@ func TestSecondClaimYields(t *testing.T) {
 		if runs := fmt.Sprint(pull.seen(), push.seen()); len(r.model.all("jobs")) != 0 || runs != "[r1-sync 1 ] [r1-push 1 ]" {
 			t.Errorf("%d jobs left after 21 s, runs %s", len(r.model.all("jobs")), runs)
 		}
-		// GET, PUT, HistoricJob, DELETE for each, three renewals of two requests at
+		// PUT, HistoricJob, DELETE for each, three renewals of two requests at
 		// most; PUT, GET and PUT for the one that yielded.
 		n := r.model.arrived(func(c call) bool { return !c.Lease && c.Verb != "list" && c.Resource != "repositories" })
-		if n > 2*4+2*3+3 {
+		if n > 2*3+2*3+3 {
 			t.Errorf("%d requests", n)
 		}
 	})

@@ -271,7 +271,7 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestCostOfAJob counts what one job costs: a job with nothing to do four requests and four durable
+// TestCostOfAJob counts what one job costs: a job with nothing to do three requests and four durable
 // writes, of which the last is waited for by no agent; a job that reports all the time one request
 // a second more; a queue full of jobs of others nothing.
 func TestCostOfAJob(t *testing.T) {
@@ -294,7 +294,7 @@ func TestCostOfAJob(t *testing.T) {
 		a.ledger.failing(func(string) error { writes.Add(1); return nil })
 		// Ten seconds: progress every 500 ms is what Grafana's recorder allows, and people see. It is the
 		// throttle, not the job, that decides.
-		for name, most := range map[string]int{"idle": 4, "busy": 4 + 2*10 + 2} {
+		for name, most := range map[string]int{"idle": 3, "busy": 3 + 2*10 + 2} {
 			writes.Store(0)
 			r.model.set(func() { r.model.calls = nil })
 			r.job("r1", name)

@@ -59,7 +59,8 @@ func (l simLedger) write(ctx context.Context, op, uid string, growth bool, fn fu
 		return context.Cause(ctx)
 	}
 	<-time.After(l.host.awakeIn() + f.between(200*time.Microsecond, 6*time.Millisecond))
-	if l.p.dead.Load() && f.likely(500) { // the crash came before the disk had it
+	// The crash came before the disk had it. The next process locks out what is left of this one.
+	if l.p.dead.Load() && (f.likely(500) || l.host.life.Load() != l.p) {
 		return errDead
 	}
 	now := time.Now()
