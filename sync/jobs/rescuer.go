@@ -77,13 +77,9 @@ func (r *rescuer) runOnce(ctx context.Context) (next time.Duration, err error) {
 	}
 	found := map[string]*unstructured.Unstructured{} // whose claim looks dead, by UID
 	for _, seen := range r.jobs.Objects() {
-		if !cachedClaimed(seen) {
-			continue
-		}
-		job := seen.Unstructured()
-		uid := api.Meta(job, "uid")
-		if _, own := r.env.claims.token(uid); !own && r.env.o.terms().Alive(claimTime(job), now) <= 0 {
-			found[uid] = job
+		job := shown(seen)
+		if _, own := r.env.claims.token(job.uid); job.claimed && !own && r.env.o.terms().Alive(job.claimedAt, now) <= 0 {
+			found[job.uid] = seen.Unstructured()
 		}
 	}
 	maps.DeleteFunc(r.suspects, func(uid string, _ suspect) bool { return found[uid] == nil })

@@ -51,7 +51,7 @@ func Program(path string, flags ...string) error {
 			return err
 		}
 	}
-	cmd := exec.Command("go", append(append([]string{"build", "-trimpath"}, flags...), "-o", path, "limpet")...)
+	cmd := exec.Command("go", append(append([]string{"build", "-trimpath", "-ldflags", "-s -w"}, flags...), "-o", path, "limpet")...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build limpet: %w\n%s", err, out)
