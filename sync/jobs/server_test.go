@@ -161,9 +161,10 @@ func (w way) travel(ctx context.Context, c *call, do func() error) error {
 
 func (w way) get(
 	ctx context.Context, kind schema.GroupVersionResource, namespace, name string,
-) (out *unstructured.Unstructured, err error) {
+) (*unstructured.Unstructured, error) {
 	c := &call{Verb: "get", Resource: kind.Resource, Name: name}
-	err = w.travel(ctx, c, func() (err error) {
+	var out *unstructured.Unstructured // may be written when the caller has gone
+	err := w.travel(ctx, c, func() (err error) {
 		if out, err = w.memory.find(c, key(namespace, name)); err == nil {
 			out = out.DeepCopy()
 		}
@@ -195,12 +196,13 @@ func (w way) list(ctx context.Context, kind schema.GroupVersionResource, _, sele
 	return err
 }
 
-func (w way) putJob(ctx context.Context, job *unstructured.Unstructured) (out *unstructured.Unstructured, err error) {
+func (w way) putJob(ctx context.Context, job *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	if job.GetUID() == "" || job.GetResourceVersion() == "" {
 		panic("jobs: internal error: unconditional write of a job")
 	}
 	c := &call{Verb: "update", Resource: "jobs", Name: job.GetName(), body: job}
-	if err = w.travel(ctx, c, func() (err error) { out, err = w.memory.update(c, job); return err }); err != nil {
+	var out *unstructured.Unstructured // may be written when the caller has gone
+	if err := w.travel(ctx, c, func() (err error) { out, err = w.memory.update(c, job); return err }); err != nil {
 		return nil, err
 	}
 	return out, nil
