@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -31,7 +30,8 @@ type claimer struct {
 // others: there is no claim that the state file does not know.
 //
 // Without a held job and without an error the job cannot be claimed now, and the result is what
-// becomes of its key. A doomed job is claimed only to be failed: a restart must not run it.
+// becomes of its key. The error is stale when the job has changed or gone since it was read. A
+// doomed job is claimed only to be failed: a restart must not run it.
 func (c *claimer) claim(
 	ctx context.Context, job *unstructured.Unstructured, doomed bool,
 ) (h *heldJob, result queue.Result, err error) {
@@ -68,11 +68,8 @@ func (c *claimer) claim(
 		return nil, queue.Result{Retry: true, Urgent: true}, nil
 	}
 	c.abandon(ctx, k)
-	return nil, queue.Result{Retry: true}, errBehind
+	return nil, queue.Result{Retry: true}, err
 }
-
-// errBehind means that a job could not be claimed because it has changed since it was read.
-var errBehind = errors.New("the job has changed")
 
 // storeIntent stores the intent to claim a job. open reports that an earlier request with its token
 // may still arrive.

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/testenv/suite"
 )
@@ -104,24 +106,49 @@ func TestEligibility(t *testing.T) {
 // is asked once, and the job is claimed as it is there, or left to its owner.
 func TestClaimOfAnOldVersion(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(u *unstructured.Unstructured)
+		change func(r *rig)
 		kinds  map[string]int // requests about jobs and their history
 		runs   int
 	}{
-		"as it was": {change: nil, kinds: map[string]int{"update jobs": 1, "create historicjobs": 1, "delete jobs": 1}, runs: 1},
+		"as it was": {change: func(*rig) {}, kinds: map[string]int{"update jobs": 1, "create historicjobs": 1, "delete jobs": 1}, runs: 1},
 		"edited": {
-			change: func(u *unstructured.Unstructured) { api.SetLabel(u, "team", "night") },
+			change: func(r *rig) {
+				r.model.edit("jobs", "default", "old", func(u *unstructured.Unstructured) { api.SetLabel(u, "team", "night") })
+			},
 			// The watch shows the edited one when it has ended.
 			kinds: map[string]int{"update jobs": 2, "get jobs": 2, "create historicjobs": 1, "delete jobs": 1}, runs: 1,
 		},
 		"claimed by another agent": {
-			change: claimOf("limpet-x.1", time.Now().Add(time.Hour)),
-			kinds:  map[string]int{"update jobs": 1, "get jobs": 1},
+			change: func(r *rig) {
+				r.model.edit("jobs", "default", "old", claimOf("limpet-x.1", time.Now().Add(time.Hour)))
+			},
+			kinds: map[string]int{"update jobs": 1, "get jobs": 1},
+		},
+		"its name given to a job of another repository": {
+			change: func(r *rig) {
+				r.model.remove("jobs", "default", "old")
+				r.job("r2", "old")
+			},
+			kinds: map[string]int{"update jobs": 2, "get jobs": 3, "create historicjobs": 1, "delete jobs": 1}, runs: 1,
+		},
+		"ended here in another life": {
+			change: func(r *rig) {
+				ref := refOf(r.model.get("jobs", "default", "old"))
+				rec := state.Record{UID: ref.uid, Namespace: ref.Namespace, Name: ref.Name, Repository: ref.repository,
+					Action: ref.action, Agent: "a", State: "success", HistoricJob: archivePosted, Finished: time.Now()}
+				if err := r.store.PutRecord(context.Background(), rec); err != nil {
+					r.t.Fatal(err)
+				}
+				r.model.edit("jobs", "default", "old", func(u *unstructured.Unstructured) { api.SetLabel(u, "team", "night") })
+			},
+			// The watch shows the edited one when it is gone.
+			kinds: map[string]int{"get jobs": 2, "delete jobs": 1},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(r *rig) {
 				r.repository("r1")
+				r.repository("r2")
 				w := quick()
 				a := r.start("a", Options{}, w)
 				pass(time.Second)
@@ -129,9 +156,7 @@ func TestClaimOfAnOldVersion(t *testing.T) {
 				r.model.set(func() { r.model.calls = nil })
 				r.job("r1", "old")
 				pass(100 * time.Millisecond)
-				if c.change != nil {
-					r.model.edit("jobs", "default", "old", c.change)
-				}
+				c.change(r)
 				pass(time.Second)
 				kinds := map[string]int{}
 				r.model.arrived(func(c call) bool {
@@ -143,9 +168,38 @@ func TestClaimOfAnOldVersion(t *testing.T) {
 				if !maps.Equal(kinds, c.kinds) || len(w.seen()) != c.runs {
 					t.Errorf("%d runs, %v", len(w.seen()), kinds)
 				}
+				if claims, notes := r.claims(), a.count(EventNote); len(claims) != 0 || notes > 1 {
+					t.Errorf("%d notes, claims left: %+v", notes, claims)
+				}
 			})
 		})
 	}
+}
+
+// TestIntentForAnOldVersion: the intent to claim a job that others have claimed is forgotten at
+// once, also when the state file could not be written at first.
+func TestIntentForAnOldVersion(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		a := r.start("a", Options{}, quick())
+		pass(time.Second)
+		a.link.lag(func() time.Duration { return 200 * time.Millisecond })
+		full := true
+		a.ledger.failing(func(op string) error {
+			if op == "drop" && full {
+				full = false
+				return state.ErrFull
+			}
+			return nil
+		})
+		r.job("r1", "old")
+		pass(100 * time.Millisecond)
+		r.model.edit("jobs", "default", "old", claimOf("limpet-x.1", time.Now().Add(time.Hour)))
+		pass(time.Second)
+		if claims := r.claims(); full || len(claims) != 0 {
+			t.Errorf("claims left: %+v", claims)
+		}
+	})
 }
 
 // stream posts jobs to agents over a network that takes its time, and measures.

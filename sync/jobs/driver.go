@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -81,11 +80,11 @@ func (d *driver) runOnce(ctx context.Context, k queue.Key, r queue.RepoKey) queu
 		if wait {
 			return result
 		}
-		// The watch may show a job for some time that has ended here. And an answer has the time.
-		if _, err := d.env.clock.millis(); err == nil && !d.env.claims.isKnown(api.Meta(seen, "uid")) {
-			if result, behind := d.look(ctx, seen, r); !behind {
+		if d.trusts(ctx, seen, r) {
+			if result, behind := d.start(ctx, seen); !behind {
 				return result
 			}
+			pending = d.env.claims.pendingOf(k) // the intent, when it could not be forgotten
 		}
 	}
 	job, err := d.env.server.get(ctx, api.Jobs, k.Namespace, k.Name)
@@ -98,23 +97,29 @@ func (d *driver) runOnce(ctx context.Context, k queue.Key, r queue.RepoKey) queu
 	if result, done := d.recoverer.settle(ctx, job, pending); done {
 		return result
 	}
-	result, _ := d.look(ctx, job, r)
+	if job == nil || claimed(job) {
+		return queue.Result{NotUrgent: true}
+	}
+	if now := repoOf(job); now != r {
+		return queue.Result{Requeue: true, NotUrgent: true, Repo: &now}
+	}
+	if result, ended := d.recoverer.removeEnded(ctx, job); ended {
+		return result
+	}
+	result, _ := d.start(ctx, job)
 	return result
 }
 
-// look takes up a job of a repository unless there is nothing to do. behind reports that another
-// version of the job than this one is stored.
-func (d *driver) look(ctx context.Context, job *unstructured.Unstructured, r queue.RepoKey) (result queue.Result, behind bool) {
-	if job == nil || claimed(job) {
-		return queue.Result{NotUrgent: true}, false
+// trusts reports whether a job may be claimed as the watch shows it. It may show one for some time
+// that has ended here, or whose name is that of a job of another repository now. And where the time
+// is not known, an answer has it.
+func (d *driver) trusts(ctx context.Context, seen *unstructured.Unstructured, r queue.RepoKey) bool {
+	uid := api.Meta(seen, "uid")
+	if _, err := d.env.clock.millis(); err != nil || d.env.claims.isKnown(uid) || repoOf(seen) != r {
+		return false
 	}
-	if now := repoOf(job); now != r {
-		return queue.Result{Requeue: true, NotUrgent: true, Repo: &now}, false
-	}
-	if result, ended := d.recoverer.removeEnded(ctx, job); ended {
-		return result, false
-	}
-	return d.start(ctx, job)
+	ended, err := d.env.endedHere(ctx, uid)
+	return err == nil && !ended
 }
 
 // retryLater asks for another look, not before the server wants it.
@@ -140,7 +145,8 @@ func (d *driver) wait(k queue.Key, r queue.RepoKey) (seen *unstructured.Unstruct
 	return seen, queue.Result{Requeue: true, RepoAfter: after, NotUrgent: true}, after > 0
 }
 
-// start claims a job, if this agent is to run it, and runs it. behind is that of look.
+// start claims a job, if this agent is to run it, and runs it. behind reports that another version of
+// the job than this one is stored, or none.
 func (d *driver) start(ctx context.Context, job *unstructured.Unstructured) (result queue.Result, behind bool) {
 	ref := refOf(job)
 	now, err := d.env.clock.millis()
@@ -186,13 +192,13 @@ func (d *driver) start(ctx context.Context, job *unstructured.Unstructured) (res
 	claiming, end := d.env.outlive(ctx)
 	defer end()
 	h, result, err := d.claimer.claim(claiming, job, false)
-	if err != nil && !errors.Is(err, errBehind) {
+	if err != nil && !stale(err) {
 		d.env.events.once("claim "+ref.uid, EventNote, ref, "the job could not be claimed: "+err.Error())
 		result = d.env.retryLater(err)
 		result.Urgent = len(d.env.claims.pendingOf(ref.Key)) > 0
 	}
 	if h == nil {
-		return result, errors.Is(err, errBehind)
+		return result, stale(err)
 	}
 	defer h.drop()
 	d.env.events.emit(EventClaimed, h.ref, "job claimed")

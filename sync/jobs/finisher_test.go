@@ -285,6 +285,29 @@ func TestCleanup(t *testing.T) {
 	}
 }
 
+// TestRescueOfOneJobByTwo: the agent that comes second has nothing to tell.
+func TestRescueOfOneJobByTwo(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		r.dead("j", time.Hour)
+		a := r.start("a", Options{Cleanup: CleanupFail}, quick())
+		b := r.startOn(r.open("b.db"), "b", Options{Cleanup: CleanupFail}, quick())
+		r.model.inject(func(c call) fault {
+			if c.Verb == "update" {
+				return fault{delay: 5 * time.Second}
+			}
+			return fault{}
+		})
+		pass(10 * time.Minute)
+		if lost := a.claimResults(ClaimConflict) + b.claimResults(ClaimConflict); lost != 1 {
+			t.Fatalf("%d of two claims were too late", lost)
+		}
+		if notes := append(a.texts(EventNote), b.texts(EventNote)...); len(notes) != 0 || len(r.model.all("jobs")) != 0 {
+			t.Errorf("told %q", notes)
+		}
+	})
+}
+
 // TestFinishedJobIsNotRescued: its owner died before the DELETE, and the server cannot say so at
 // first.
 func TestFinishedJobIsNotRescued(t *testing.T) {
