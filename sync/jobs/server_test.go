@@ -190,6 +190,9 @@ func (w way) list(ctx context.Context, kind schema.GroupVersionResource, _, sele
 		}
 		return nil
 	})
+	if err != nil { // found may be written later
+		return err
+	}
 	for _, u := range found {
 		err = cmp.Or(err, each(u))
 	}
