@@ -76,8 +76,8 @@ func (d *driver) Run(ctx context.Context, await func(context.Context) error) {
 func (d *driver) runOnce(ctx context.Context, k queue.Key, r queue.RepoKey) queue.Result {
 	pending := d.env.claims.pendingOf(k)
 	if len(pending) == 0 {
-		seen, result, wait := d.wait(k, r)
-		if wait {
+		seen, result := d.ready(k, r)
+		if seen == nil {
 			return result
 		}
 		if d.trusts(ctx, seen, r) {
@@ -127,13 +127,13 @@ func (e *env) retryLater(err error) queue.Result {
 	return queue.Result{Retry: true, After: e.clock.retryAfter(err)}
 }
 
-// wait reports, without asking the API, that a key is not to be looked at now: there is nothing to
-// do, another agent works on the repository, or others come first. Otherwise it returns the job as
-// the watch shows it.
-func (d *driver) wait(k queue.Key, r queue.RepoKey) (seen *unstructured.Unstructured, result queue.Result, wait bool) {
+// ready returns, without asking the API, the job of a key as the watch shows it; nil and what becomes
+// of the key when it is not to be looked at now: there is nothing to do, another agent works on the
+// repository, or others come first.
+func (d *driver) ready(k queue.Key, r queue.RepoKey) (*unstructured.Unstructured, queue.Result) {
 	seen, skip := d.admission.skipFromCache(k)
 	if skip {
-		return nil, queue.Result{}, true
+		return nil, queue.Result{}
 	}
 	after := d.exclusion.occupied(r)
 	if cancelReason(seen) != "" { // it is only to be ended: there is no work to exclude
@@ -142,7 +142,10 @@ func (d *driver) wait(k queue.Key, r queue.RepoKey) (seen *unstructured.Unstruct
 	if after <= 0 {
 		after = d.delay.Remaining(r, time.Now())
 	}
-	return seen, queue.Result{Requeue: true, RepoAfter: after, NotUrgent: true}, after > 0
+	if after > 0 {
+		return nil, queue.Result{Requeue: true, RepoAfter: after, NotUrgent: true}
+	}
+	return seen, queue.Result{}
 }
 
 // start claims a job, if this agent is to run it, and runs it. behind reports that another version of

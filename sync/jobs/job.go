@@ -112,11 +112,13 @@ func setNotBefore(u *unstructured.Unstructured, millis int64) {
 	api.SetAnnotation(u, api.AnnoNotBefore, strconv.FormatInt(millis, 10))
 }
 
-// cancelReason reads the request to stop from an object: its annotation or its deletion.
+// cancelReason returns the reason to stop that an object asks for, "" for none.
 func cancelReason(u *unstructured.Unstructured) string {
 	return stopReason(api.Annotation(u, api.AnnoCancel), api.Meta(u, "deletionTimestamp"))
 }
 
+// stopReason returns the reason to stop from the annotation that asks for it and the time of the
+// deletion, "" for none.
 func stopReason(annotation, deletion string) string {
 	if annotation == "" && deletion != "" {
 		return "the job is being deleted"
@@ -217,6 +219,7 @@ type shownJob struct {
 	cancel    string // the request to stop
 }
 
+// shown reads a Job of the watch.
 func shown(o kube.Object) shownJob {
 	return shownJob{
 		jobRef: jobRef{
