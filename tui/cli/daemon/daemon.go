@@ -305,6 +305,9 @@ func (h *watchdog) during(ctx context.Context, work func() error) error {
 		for {
 			select {
 			case <-done:
+				if stop != nil && ctx.Err() != nil { // the work has ended at once
+					h.notify(daemon.SdNotifyStopping)
+				}
 				return
 			case <-stop:
 				h.notify(daemon.SdNotifyStopping)
