@@ -3,6 +3,7 @@ package manifests
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -310,6 +311,32 @@ func TestHealAsksOnce(t *testing.T) {
 			t.Errorf("changed by %q: %d requests, %+v", change, got, r)
 		}
 		s.heal() // what is put back is found so
+	}
+}
+
+// TestHealLists: where a collection has many declared objects, one list shows which of them are as
+// they were found.
+func TestHealLists(t *testing.T) {
+	t.Parallel()
+	s := newRig(t)
+	m := s.between()
+	var all strings.Builder
+	for i := range listFrom {
+		all.WriteString(repositoryYAML(fmt.Sprint("r", i), "") + "---\n")
+	}
+	s.write("a.yaml", all.String()+strings.Replace(repositoryYAML("newer", ""), "v0alpha1", "v1beta1", 1))
+	s.apply()
+	s.heal()
+	before := m.asked.Load()
+	if r := s.heal(); len(r.problems) > 0 || m.asked.Load()-before != 2 {
+		t.Errorf("%d requests, want the list and one object: %+v", m.asked.Load()-before, r)
+	}
+	s.patch("r0", `{"spec":{"git":{"branch":"dev"}}}`)
+	if err := s.client.Resource(api.Repositories).Namespace("default").Delete(t.Context(), "r1", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.heal(); len(r.problems) > 0 || len(r.healed) != 2 || s.field("r0", "spec", "git", "branch") != "main" || !s.there("r1") {
+		t.Errorf("healed %v, %v", r.healed, r.problems)
 	}
 }
 

@@ -83,6 +83,9 @@ func (a *Applier) settled(ctx context.Context, o *object) bool {
 	if o.version == "" {
 		return false
 	}
+	if version := a.versions[o.collection()][o.GetName()]; version != "" {
+		return version == o.version
+	}
 	live, err := a.Client.Resource(o.resource()).Namespace(o.GetNamespace()).Get(ctx, o.GetName(), metav1.GetOptions{})
 	return err == nil && live.GetResourceVersion() == o.version
 }
