@@ -170,6 +170,9 @@ var ServedActions = []string{
 	"test",
 }
 
+// WriteActions write to the repository itself.
+var WriteActions = []string{"push", "migrate", "move", "delete", "fixFolderMetadata"}
+
 // OrphanActions work on what a Repository has left behind: they need it to be gone or going, as
 // every other action needs it to be there.
 var OrphanActions = []string{"releaseResources", "deleteResources"}

@@ -172,13 +172,15 @@ func (a *admission) selectsRepo(r queue.RepoKey) bool {
 }
 
 // repository returns the repository of a job, nil when the API says that it does not exist. The
-// watch may be behind, so the API is asked about an absent one.
+// watch may be behind, so the API is asked about an absent one, and about one that is written to:
+// what is pushed stays.
 func (a *admission) repository(ctx context.Context, job *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	r := repoOf(job)
 	if r.Repository == "" {
 		return nil, nil
 	}
-	if repo, ok := a.repos.Get(r.Namespace, r.Repository); ok {
+	repo, ok := a.repos.Get(r.Namespace, r.Repository)
+	if ok && !slices.Contains(api.WriteActions, api.Spec(job, "action")) {
 		return repo, nil
 	}
 	repo, err := a.env.server.get(ctx, api.Repositories, r.Namespace, r.Repository)

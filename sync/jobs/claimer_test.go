@@ -176,6 +176,35 @@ func TestClaimOfAnOldVersion(t *testing.T) {
 	}
 }
 
+// TestWriteOfAChangedRepository: what writes to a repository goes by the Repository of the API: its
+// branch, its workflows and the signatures that it demands, also where the watch is behind.
+func TestWriteOfAChangedRepository(t *testing.T) {
+	for _, name := range api.WriteActions {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				seen := ""
+				a := r.start("a", Options{}, &script{action: name, run: func(_ context.Context, task *Task) error {
+					seen = api.Label(task.Repo, "team")
+					return nil
+				}})
+				pass(time.Second)
+				a.link.lag(func() time.Duration { return 200 * time.Millisecond })
+				for i := range 5 {
+					r.model.edit("repositories", "default", "r1", func(u *unstructured.Unstructured) {
+						api.SetLabel(u, "team", fmt.Sprint(i))
+					})
+				}
+				r.job("r1", "j", action(name))
+				pass(2 * time.Second)
+				if seen != "4" {
+					t.Errorf("it ran for version %q of the Repository", seen)
+				}
+			})
+		})
+	}
+}
+
 // TestIntentForAnOldVersion: the intent to claim a job that others have claimed is forgotten at
 // once, also when the state file could not be written at first.
 func TestIntentForAnOldVersion(t *testing.T) {

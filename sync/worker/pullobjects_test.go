@@ -63,10 +63,12 @@ func (r *rig) state(patch string) { r.change(patch, "status") }
 // change changes the Repository by a merge patch, or a subresource of it.
 func (r *rig) change(patch string, subresource ...string) {
 	r.t.Helper()
-	if _, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Patch(r.t.Context(), "repo", types.MergePatchType, []byte(patch),
-		metav1.PatchOptions{}, subresource...); err != nil {
+	changed, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Patch(r.t.Context(), "repo", types.MergePatchType,
+		[]byte(patch), metav1.PatchOptions{}, subresource...)
+	if err != nil {
 		r.t.Fatal(err)
 	}
+	r.seen(changed)
 }
 
 // TestPullFromGitLFS: a dashboard that Git LFS keeps is applied, its pointer never is.

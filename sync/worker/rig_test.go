@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -58,6 +59,8 @@ type rig struct {
 	keys       auth.Source
 	terms      jobs.Options      // of the next start
 	halt       func()            // ends the agent and waits for it
+	watched    *kube.Informer    // of the agent, of Repositories
+	events     chan struct{}     // of watched, cap 1
 	notes      map[string]string // annotations of the Repository
 }
 
@@ -213,6 +216,14 @@ func (r *rig) start() {
 	log := slog.New(slog.DiscardHandler)
 	queue := r.client.Informer(api.Jobs, r.namespace, kube.InformerOptions{})
 	repos := r.client.Informer(api.Repositories, r.namespace, kube.InformerOptions{})
+	r.watched, r.events = repos, make(chan struct{}, 1)
+	events := r.events
+	repos.AddHandler(kube.Handler{Any: func() {
+		select {
+		case events <- struct{}{}:
+		default:
+		}
+	}})
 	var err error
 	o := r.terms
 	o.Namespace, o.Logger, o.Grace = r.namespace, log, 2*time.Second
@@ -233,11 +244,38 @@ func (r *rig) start() {
 		g.Go(func() error { return run(ctx) })
 	}
 	r.halt = sync.OnceFunc(func() {
+		r.watched = nil
 		stop()
 		if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 			r.t.Error(err)
 		}
 	})
+}
+
+// seen waits until the watch of the agent, if it runs, has shown a version of the Repository.
+func (r *rig) seen(u *unstructured.Unstructured) {
+	r.t.Helper()
+	late := time.After(time.Minute)
+	for r.watched != nil {
+		shown, ok := r.watched.Get(r.namespace, u.GetName())
+		if ok && version(r.t, shown) >= version(r.t, u) {
+			return
+		}
+		select {
+		case <-r.events:
+		case <-late:
+			r.t.Fatal("the watch has not shown the Repository within a minute")
+		}
+	}
+}
+
+func version(t *testing.T, u *unstructured.Unstructured) int {
+	t.Helper()
+	n, err := strconv.Atoi(u.GetResourceVersion())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 func (r *rig) workers(pull *Pull) []jobs.Worker {
@@ -261,9 +299,11 @@ func (r *rig) repository(spec map[string]any, annotations map[string]string) {
 	u.SetKind("Repository")
 	u.SetName("repo")
 	u.SetAnnotations(annotations)
-	if _, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Create(r.t.Context(), u, metav1.CreateOptions{}); err != nil {
+	made, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Create(r.t.Context(), u, metav1.CreateOptions{})
+	if err != nil {
 		r.t.Fatal(err)
 	}
+	r.seen(made)
 }
 
 func merged(a, b map[string]any) map[string]any {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"limpet/state"
+	"limpet/sync/api"
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/tui/widget"
@@ -223,9 +224,6 @@ func (s *facts) readOnlyReason() string {
 // repository.
 const typeNameFrom = 1000
 
-// gitWriteActions change the repository itself.
-var gitWriteActions = []string{"push", "migrate", "move", "delete", "fixFolderMetadata"}
-
 // confirmation returns the question before a request. What takes long to undo must be confirmed by
 // name.
 func confirmation(s *facts, r request) confirm {
@@ -249,7 +247,7 @@ func confirmation(s *facts, r request) confirm {
 	for _, o := range r.on {
 		if r.verb == snapshot.PullFull {
 			objects += o.repo.Resources
-		} else if r.verb == snapshot.Retry && q.name == "" && !o.job.Finished.IsZero() && slices.Contains(gitWriteActions, o.job.Action) {
+		} else if r.verb == snapshot.Retry && q.name == "" && !o.job.Finished.IsZero() && slices.Contains(api.WriteActions, o.job.Action) {
 			q.lines, q.name = append(q.lines, "This writes to Git again ("+o.job.Action+")."), name
 		}
 	}

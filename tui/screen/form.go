@@ -59,7 +59,7 @@ func createRefusal(s *facts, action string, o object) string {
 		return action + " is for repositories that are deleted"
 	case !orphans && gone:
 		return "repository " + o.Name + " is deleted or being deleted"
-	case now.repo.ReadOnly != "" && slices.Contains(gitWriteActions, action):
+	case now.repo.ReadOnly != "" && slices.Contains(api.WriteActions, action):
 		return "repository " + o.Name + " is only read: " + now.repo.ReadOnly
 	}
 	return ""

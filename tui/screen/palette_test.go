@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"limpet/sync/api"
 	"limpet/sync/snapshot"
 	"limpet/tui/widget"
 )
@@ -140,7 +141,7 @@ func TestPalette(t *testing.T) {
 		for i := range read.Repos {
 			read.Repos[i].ReadOnly = "it has no spec.workflows"
 		}
-		for _, action := range gitWriteActions {
+		for _, action := range api.WriteActions {
 			at, out = newJob(shown(read, widget.Caps{}), action)
 			if len(out.Actions) > 0 || at.overlay != nil || !strings.Contains(at.toast, "no spec.workflows") {
 				t.Errorf("%s: %+v, said %q", action, out, at.toast)
