@@ -56,11 +56,11 @@ type cli struct {
 	Apply    object.ApplyCommand  `cmd:"" group:"Set up" writes:"" help:"Create or change objects from a file."`
 	Edit     object.EditCommand   `cmd:"" alone:"" group:"Set up" writes:"" help:"Change an object in your editor."`
 	Delete   object.DeleteCommand `cmd:"" group:"Set up" writes:"" help:"Delete an object."`
-	Settings config.Command       `cmd:"" group:"Set up" name:"config" help:"The settings: show, path, init, validate."`
-	Service  service.Command      `cmd:"" group:"Set up" help:"The daemon under systemd: print, install, uninstall."`
+	Settings config.Command       `cmd:"" whole:"" group:"Set up" name:"config" help:"The settings: show, path, init, validate."`
+	Service  service.Command      `cmd:"" whole:"" group:"Set up" help:"The daemon under systemd: print, install, uninstall."`
 	Crds     crdsCmd              `cmd:"" group:"Set up" name:"crds" help:"Print the CRDs for a Kubernetes API."`
 
-	Deployment manifests.Command  `cmd:"" alone:"" group:"Set up" name:"manifests" help:"Print a Deployment for Kubernetes, with the rights that it needs."`
+	Deployment manifests.Command  `cmd:"" alone:"" whole:"" group:"Set up" name:"manifests" help:"Print a Deployment for Kubernetes, with the rights that it needs."`
 	Monitoring monitoring.Command `cmd:"" group:"Set up" help:"Boards, alert rules and scrape jobs for Prometheus and Grafana."`
 
 	Demo daemon.DemoCommand `cmd:"" alone:"" group:"Serve" writes:"" help:"See everything at work on this machine, offline."`
@@ -68,8 +68,8 @@ type cli struct {
 
 	Store      store.Command          `cmd:"" group:"More" help:"The state file: info, check, compact, backup."`
 	Relay      fleet.RelayCommand     `cmd:"" alone:"" group:"More" writes:"" help:"Connect stdin and stdout to the agent: ssh HOST limpet relay."`
-	Completion complete.ScriptCommand `cmd:"" alone:"" group:"More" help:"Print the completion script of a shell."`
-	Man        complete.ManCommand    `cmd:"" group:"More" help:"Print the manual as a man page."`
+	Completion complete.ScriptCommand `cmd:"" alone:"" whole:"" group:"More" help:"Print the completion script of a shell."`
+	Man        complete.ManCommand    `cmd:"" whole:"" group:"More" help:"Print the manual as a man page."`
 	Version    versionCmd             `cmd:"" group:"More" help:"Print the version; --version does too."`
 }
 

@@ -125,7 +125,7 @@ func (e *Env) execute(ctx context.Context, args []string) (err error) {
 	}
 	e.listFlags = slices.Equal(args, []string{"help", allFlags})
 	args = helpWords(args)
-	call, headless, err := e.parse(args)
+	call, headless, err := e.parseNamed(args)
 	if err != nil {
 		return err
 	}

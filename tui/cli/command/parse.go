@@ -15,15 +15,57 @@ import (
 	"github.com/alecthomas/kong"
 )
 
+// WholeTag is the tag of the commands that read the tree of all commands.
+const WholeTag = "whole"
+
+// parseNamed is parse without the commands that the call does not name: to build the tree of all is
+// a quarter of a start. A call that fails is parsed again with all, which its error may speak of.
+func (e *Env) parseNamed(args []string) (call *kong.Context, headless bool, err error) {
+	if others := unnamed(e.NewTree(), args); others != "" {
+		call, headless, err = e.parse(args, kong.IgnoreFields(others))
+		if err == nil || is[exitNow](err) {
+			return call, headless, err
+		}
+	}
+	return e.parse(args)
+}
+
+// unnamed returns a pattern of the fields of a tree with the commands that no argument names; "" of
+// a call that needs all: one for help, and one of a command with WholeTag.
+func unnamed(t Tree, args []string) string {
+	tree := reflect.TypeOf(t).Elem()
+	var others []string
+	for i := range tree.NumField() {
+		f := tree.Field(i)
+		_, isCommand := f.Tag.Lookup("cmd")
+		_, isDefault := f.Tag.Lookup("default")
+		_, whole := f.Tag.Lookup(WholeTag)
+		named := slices.Contains(args, cmp.Or(f.Tag.Get("name"), strings.ToLower(f.Name)))
+		switch {
+		case named && whole:
+			return ""
+		case isCommand && !isDefault && !named:
+			others = append(others, f.Name)
+		}
+	}
+	helps := func(arg string) bool {
+		return arg == "--help" || strings.HasPrefix(arg, "-") && !strings.HasPrefix(arg, "--") && strings.Contains(arg, "h")
+	}
+	if len(others) == 0 || slices.ContainsFunc(args, helps) {
+		return ""
+	}
+	return `^` + tree.Name() + `\.(` + strings.Join(others, "|") + `)$`
+}
+
 // parse reads the config file, the environment and the arguments into e, and reports whether the
 // call runs the agent without a screen.
-func (e *Env) parse(args []string) (call *kong.Context, headless bool, err error) {
+func (e *Env) parse(args []string, more ...kong.Option) (call *kong.Context, headless bool, err error) {
 	config, unread := ReadConfig(flagValue(args, e.Getenv, "--config"), e.Getenv)
 	if unread != nil {
 		config = noConfig()
 	}
 	t := e.NewTree()
-	parser, err := kong.New(t,
+	parser, err := kong.New(t, append(more,
 		kong.Name("limpet"),
 		kong.Description(Description),
 		kong.Resolvers(config.resolver(e.Lookup)),
@@ -33,7 +75,7 @@ func (e *Env) parse(args []string) (call *kong.Context, headless bool, err error
 		kong.Help(printHelp(e.listFlags)),
 		kong.ValueFormatter(func(v *kong.Value) string { return v.Help }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
-	)
+	)...)
 	if err != nil {
 		return nil, false, err
 	}
