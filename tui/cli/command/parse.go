@@ -31,7 +31,8 @@ func (e *Env) parseNamed(args []string) (call *kong.Context, headless bool, err 
 }
 
 // unnamed returns a pattern of the fields of a tree with the commands that no argument names; "" of
-// a call that needs all: one for help, and one of a command with WholeTag.
+// a call that needs all: one for help, and one of a command with WholeTag. A field that has its name
+// with a flag is left out, for which the pattern would stand as well.
 func unnamed(t Tree, args []string) string {
 	tree := reflect.TypeOf(t).Elem()
 	var others []string
@@ -40,11 +41,12 @@ func unnamed(t Tree, args []string) string {
 		_, isCommand := f.Tag.Lookup("cmd")
 		_, isDefault := f.Tag.Lookup("default")
 		_, whole := f.Tag.Lookup(WholeTag)
+		_, isFlag := reflect.TypeFor[Flags]().FieldByName(f.Name)
 		named := slices.Contains(args, cmp.Or(f.Tag.Get("name"), strings.ToLower(f.Name)))
 		switch {
 		case named && whole:
 			return ""
-		case isCommand && !isDefault && !named:
+		case isCommand && !isDefault && !isFlag && !named:
 			others = append(others, f.Name)
 		}
 	}

@@ -1,8 +1,11 @@
 package command
 
 import (
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/alecthomas/kong"
 )
 
 // TestUnnamed: of a call only the commands that it names and the default one are built, and all for
@@ -12,11 +15,11 @@ func TestUnnamed(t *testing.T) {
 	type none struct{}
 	type tree struct {
 		Tree
-		State     string `help:"A flag."`
-		Dashboard none   `cmd:"" default:"withargs"`
-		Job       none   `cmd:""`
-		Settings  none   `cmd:"" name:"config" whole:""`
-		API       none   `cmd:"" name:"api"`
+		Dashboard none `cmd:"" default:"withargs"`
+		Job       none `cmd:""`
+		Settings  none `cmd:"" name:"config" whole:""`
+		API       none `cmd:"" name:"api"`
+		Drain     none `cmd:""`
 	}
 	for call, want := range map[string]string{
 		"":                      `^tree\.(Job|Settings|API)$`,
@@ -32,5 +35,30 @@ func TestUnnamed(t *testing.T) {
 		if got := unnamed(&tree{}, strings.Fields(call)); got != want {
 			t.Errorf("limpet %s: without %q, want %q", call, got, want)
 		}
+	}
+}
+
+// TestFlagsOfNamed: without the commands that a call does not name there is each flag of all calls.
+func TestFlagsOfNamed(t *testing.T) {
+	t.Parallel()
+	type none struct{}
+	type tree struct {
+		Flags
+		Job   none `cmd:""`
+		Drain none `cmd:""`
+	}
+	flags := func(options ...kong.Option) (names []string) {
+		parser, err := kong.New(new(tree), options...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range parser.Model.Flags {
+			names = append(names, f.Name)
+		}
+		return names
+	}
+	others := unnamed(new(tree), nil)
+	if got, want := flags(kong.IgnoreFields(others)), flags(); others == "" || !slices.Equal(got, want) {
+		t.Errorf("without %q the flags are\n%q, want\n%q", others, got, want)
 	}
 }
