@@ -170,7 +170,7 @@ var ServedActions = []string{
 	"test",
 }
 
-// WriteActions write to the repository itself.
+// WriteActions are the actions that write to the Git repository.
 var WriteActions = []string{"push", "migrate", "move", "delete", "fixFolderMetadata"}
 
 // OrphanActions work on what a Repository has left behind: they need it to be gone or going, as

@@ -171,18 +171,29 @@ func (a *admission) selectsRepo(r queue.RepoKey) bool {
 	return !ok && a.env.o.Selector.Empty() || ok && a.selects(repo)
 }
 
+// current is repository, but asks the API also about one that the job writes to: what is pushed
+// stays, and the watch may be behind.
+func (a *admission) current(ctx context.Context, job *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	if slices.Contains(api.WriteActions, api.Spec(job, "action")) {
+		return a.fromAPI(ctx, repoOf(job))
+	}
+	return a.repository(ctx, job)
+}
+
 // repository returns the repository of a job, nil when the API says that it does not exist. The
-// watch may be behind, so the API is asked about an absent one, and about one that is written to:
-// what is pushed stays.
+// watch may be behind, so the API is asked about an absent one.
 func (a *admission) repository(ctx context.Context, job *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	r := repoOf(job)
 	if r.Repository == "" {
 		return nil, nil
 	}
-	repo, ok := a.repos.Get(r.Namespace, r.Repository)
-	if ok && !slices.Contains(api.WriteActions, api.Spec(job, "action")) {
+	if repo, ok := a.repos.Get(r.Namespace, r.Repository); ok {
 		return repo, nil
 	}
+	return a.fromAPI(ctx, r)
+}
+
+func (a *admission) fromAPI(ctx context.Context, r queue.RepoKey) (*unstructured.Unstructured, error) {
 	repo, err := a.env.server.get(ctx, api.Repositories, r.Namespace, r.Repository)
 	if apierrors.IsNotFound(err) {
 		return nil, nil

@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -223,6 +224,9 @@ func (d *driver) start(ctx context.Context, job *unstructured.Unstructured) (res
 				d.delay.Lost()
 			}
 			return d.finisher.yield(h, first), false
+		}
+		if slices.Contains(api.WriteActions, ref.action) {
+			return d.runner.resume(ctx, h, job), false
 		}
 	}
 	return d.runner.run(ctx, h, decided), false

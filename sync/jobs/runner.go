@@ -30,7 +30,7 @@ type runner struct {
 
 // resume runs a job that is held already, if this agent still can.
 func (r *runner) resume(ctx context.Context, h *heldJob, job *unstructured.Unstructured) queue.Result {
-	repo, err := r.admission.repository(ctx, job)
+	repo, err := r.admission.current(ctx, job)
 	if err != nil {
 		return r.finisher.release(h, "the repository cannot be read: "+err.Error())
 	}

@@ -234,7 +234,6 @@ const (
 	versionsFor = 10 * time.Minute
 	// metadataOnly asks a server to leave out all but the metadata.
 	metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
-	metadataList = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 )
 
 // brokenStream is client-go's mark of errors that arose on this side of a watch. Their text may
@@ -256,33 +255,6 @@ func ObjectVersionOf(u *unstructured.Unstructured) ObjectVersion {
 }
 
 func versionText(uid, resource string) string { return uid + " " + resource }
-
-// Versions returns the resourceVersions of the objects of a namespace by their names. It makes one
-// request, once.
-func (c *Client) Versions(ctx context.Context, gvr schema.GroupVersionResource, namespace string) (map[string]string, error) {
-	root := "/apis/" + gvr.Group
-	if gvr.Group == "" {
-		root = "/api"
-	}
-	path := root + "/" + gvr.Version + "/namespaces/" + url.PathEscape(namespace) + "/" + gvr.Resource
-	_, answer, err := c.once(ctx, http.MethodGet, path, nil, metadataList, nil)
-	if err != nil {
-		return nil, err
-	}
-	var list struct {
-		Items []struct {
-			Metadata struct{ Name, ResourceVersion string } `json:"metadata"`
-		} `json:"items"`
-	}
-	if err := json.Unmarshal(answer, &list); err != nil {
-		return nil, fmt.Errorf("decode the list of %s: %w", gvr.Resource, err)
-	}
-	versions := make(map[string]string, len(list.Items))
-	for _, item := range list.Items {
-		versions[item.Metadata.Name] = item.Metadata.ResourceVersion
-	}
-	return versions, nil
-}
 
 // WatchVersions watches the versions of the objects of a namespace, or of the one of that name, and
 // keeps nothing. It calls see for the existing ones, then whole, when the server marks the end of

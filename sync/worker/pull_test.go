@@ -177,8 +177,11 @@ func (r *rig) checkSync(state, ref string, incremental bool, boards, dirs int64)
 // selects changes the annotation of the Repository. An API that does not know it takes anything.
 func (r *rig) selects(text string) error {
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, api.AnnoGitRef, text)
-	_, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Patch(r.t.Context(), "repo", types.MergePatchType, []byte(patch),
-		metav1.PatchOptions{})
+	changed, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Patch(r.t.Context(), "repo", types.MergePatchType,
+		[]byte(patch), metav1.PatchOptions{})
+	if err == nil {
+		r.seen(changed)
+	}
 	return err
 }
 
@@ -287,9 +290,7 @@ func TestPullSubmodule(t *testing.T) {
 
 	_, u := r.sync()
 	u.SetAnnotations(map[string]string{api.AnnoGitSubmodules: "true"})
-	if _, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Update(t.Context(), u, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	r.update(u)
 	r.expect("on", false, "success", "", "POST folders/"+folderID("lib"), "POST dashboards/large", "POST dashboards/one")
 	second := lib.Commit(t, "lib", change("one.json", "", board("one", "2")))
 	linked(t, r.repo.Dir, "lib", second, "../lib.git")

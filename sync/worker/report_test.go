@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"limpet/sync/api"
 	"limpet/sync/forge"
 	"limpet/sync/testenv"
@@ -106,9 +104,7 @@ func TestCommitStatus(t *testing.T) {
 
 		u := r.object(api.Repositories, "repo")
 		u.Object["spec"].(map[string]any)["git"].(map[string]any)["path"] = "nowhere"
-		if _, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Update(t.Context(), u, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		r.update(u)
 		r.commit("new.json", "")
 		if record, _ := r.pull(false, nil); record.State != "error" {
 			t.Errorf("%+v", record)

@@ -252,6 +252,16 @@ func (r *rig) start() {
 	})
 }
 
+// update stores a Repository that was read and changed.
+func (r *rig) update(u *unstructured.Unstructured) {
+	r.t.Helper()
+	changed, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Update(r.t.Context(), u, metav1.UpdateOptions{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.seen(changed)
+}
+
 // seen waits until the watch of the agent, if it runs, has shown a version of the Repository.
 func (r *rig) seen(u *unstructured.Unstructured) {
 	r.t.Helper()

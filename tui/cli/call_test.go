@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -31,6 +32,24 @@ func TestLostOutput(t *testing.T) {
 		if code := s.main(args, s.streams("", clitest.FailingWriter{Err: syscall.ENOSPC}, &errs)); code != command.ExitError ||
 			!strings.Contains(errs.String(), "write the result: no space left") {
 			t.Errorf("%v onto a full disk: exit %d, %s", args, code, &errs)
+		}
+	}
+}
+
+// TestKeyOfAnotherCommand: a config file is valid for each command when it has a key that is a flag
+// of one of them alone.
+func TestKeyOfAnotherCommand(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	file := filepath.Join(s.Dir, "other.yaml")
+	if err := os.WriteFile(file, []byte("follow: true\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"version", "status", "doctor", "config show", "job list"} {
+		var out, errs bytes.Buffer
+		s.main(append(strings.Fields(name), "--config", file), s.streams("", &out, &errs))
+		if text := out.String() + errs.String(); strings.Contains(text, "unknown key") || out.Len() == 0 {
+			t.Errorf("limpet %s: %s", name, text)
 		}
 	}
 }

@@ -40,7 +40,7 @@ type cli struct {
 	Status  status.Command    `cmd:"" group:"Look" help:"What runs, what failed and what to do next."`
 	Logs    logs.Command      `cmd:"" group:"Look" help:"The log of the agent."`
 	Fleet   fleet.Command     `cmd:"" group:"Look" help:"Several sites: their status side by side."`
-	Doctor  doctor.Command    `cmd:"" group:"Look" help:"Check host, state file, API, Git hosts and credentials."`
+	Doctor  doctor.Command    `cmd:"" whole:"" group:"Look" help:"Check host, state file, API, Git hosts and credentials."`
 	History history.Command   `cmd:"" group:"Look" help:"Finished jobs: list, show, export, prune."`
 	Get     object.GetCommand `cmd:"" group:"Look" help:"Show objects of any kind."`
 
@@ -57,10 +57,10 @@ type cli struct {
 	Edit     object.EditCommand   `cmd:"" alone:"" group:"Set up" writes:"" help:"Change an object in your editor."`
 	Delete   object.DeleteCommand `cmd:"" group:"Set up" writes:"" help:"Delete an object."`
 	Settings config.Command       `cmd:"" whole:"" group:"Set up" name:"config" help:"The settings: show, path, init, validate."`
-	Service  service.Command      `cmd:"" whole:"" group:"Set up" help:"The daemon under systemd: print, install, uninstall."`
+	Service  service.Command      `cmd:"" group:"Set up" help:"The daemon under systemd: print, install, uninstall."`
 	Crds     crdsCmd              `cmd:"" group:"Set up" name:"crds" help:"Print the CRDs for a Kubernetes API."`
 
-	Deployment manifests.Command  `cmd:"" alone:"" whole:"" group:"Set up" name:"manifests" help:"Print a Deployment for Kubernetes, with the rights that it needs."`
+	Deployment manifests.Command  `cmd:"" alone:"" group:"Set up" name:"manifests" help:"Print a Deployment for Kubernetes, with the rights that it needs."`
 	Monitoring monitoring.Command `cmd:"" group:"Set up" help:"Boards, alert rules and scrape jobs for Prometheus and Grafana."`
 
 	Demo daemon.DemoCommand `cmd:"" alone:"" group:"Serve" writes:"" help:"See everything at work on this machine, offline."`

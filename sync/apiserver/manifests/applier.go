@@ -92,8 +92,8 @@ type Applier struct {
 	// before that: while a host starts, a missing mount is an empty directory.
 	filled bool
 	healed time.Time // when all objects were compared with their files
-	// versions are the resourceVersions of the objects of a collection by their names, listed for the
-	// comparison that is under way.
+	// versions are the resourceVersions of the objects of a collection by their names, as the comparison
+	// that is under way has listed them; nil outside of one.
 	versions map[collection]map[string]string
 	// problems are the faults of the last pass, so that each is logged once.
 	problems []error
@@ -104,14 +104,6 @@ type key struct {
 	resource        schema.GroupVersionResource // in its first version
 	namespace, name string
 }
-
-// collection is what one list holds.
-type collection struct {
-	resource  schema.GroupVersionResource // in the version of a file
-	namespace string
-}
-
-func (o *object) collection() collection { return collection{o.resource(), o.GetNamespace()} }
 
 func resource(k api.Kind) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: k.Group, Version: k.Versions[0], Resource: k.Plural}
@@ -234,8 +226,7 @@ func (a *Applier) runOnce(ctx context.Context) (r result) {
 	declared := map[key]string{}
 	due := changed || !time.Now().Before(a.retry)
 	if heal {
-		a.healed = time.Now()
-		a.listVersions(ctx)
+		a.healed, a.versions = time.Now(), map[collection]map[string]string{}
 	}
 	failed := false
 	for _, name := range names {
@@ -259,6 +250,7 @@ func (a *Applier) runOnce(ctx context.Context) (r result) {
 			break
 		}
 	}
+	a.versions = nil
 	if len(r.problems) == 0 && ctx.Err() == nil && a.Prune && due {
 		a.prune(ctx, declared, gone, &r)
 		failed = len(r.problems) > 0 && len(declared) > 0
@@ -360,32 +352,6 @@ func failure(o *object, err error) (error, bool) {
 	return fmt.Errorf("%s: %w", o.where, err), apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
-// listFrom is the number of objects of a collection from which one list costs less than a request
-// for each of them.
-const listFrom = 10
-
-// listVersions lists the collections that many objects of files are in. An object that is in no
-// list is asked for by itself.
-func (a *Applier) listVersions(ctx context.Context) {
-	a.versions = map[collection]map[string]string{}
-	declared := map[collection]int{}
-	for _, f := range a.files {
-		for _, o := range f.objects {
-			if o.version != "" && !large(o.kind) {
-				declared[o.collection()]++
-			}
-		}
-	}
-	for c, n := range declared {
-		if n < listFrom {
-			continue
-		}
-		if versions, err := a.Client.Versions(ctx, c.resource, c.namespace); err == nil {
-			a.versions[c] = versions
-		}
-	}
-}
-
 // prune deletes the objects that came from files and that none has declared since the times of
 // gone.
 func (a *Applier) prune(ctx context.Context, declared map[key]string, gone map[key]time.Time, r *result) {
@@ -447,9 +413,6 @@ func (a *Applier) elsewhere(k key) bool {
 	}
 	return false
 }
-
-// large reports whether the objects of a kind may be many that come from no file.
-func large(k api.Kind) bool { return k.Group == api.DashboardGroup || k.Group == api.FolderGroup }
 
 // listMade lists, once, the objects that came from files before this process
 // started. Those of transient kinds, and of large ones on another server, are not searched.

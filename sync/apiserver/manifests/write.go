@@ -77,19 +77,6 @@ func owner(obj *unstructured.Unstructured) string {
 // embeddedOwner is the owner of objects that the server of an embedded API applies itself.
 const embeddedOwner = "the server itself"
 
-// settled reports whether an object of the server is still the one that the last plan has found as
-// its file says.
-func (a *Applier) settled(ctx context.Context, o *object) bool {
-	if o.version == "" {
-		return false
-	}
-	if version := a.versions[o.collection()][o.GetName()]; version != "" {
-		return version == o.version
-	}
-	live, err := a.Client.Resource(o.resource()).Namespace(o.GetNamespace()).Get(ctx, o.GetName(), metav1.GetOptions{})
-	return err == nil && live.GetResourceVersion() == o.version
-}
-
 // plan returns the write that an object needs, which a dry run has accepted; nil for none. Content
 // that was applied before neither takes back an object that a user has released nor makes one of a
 // transient kind again.

@@ -81,7 +81,7 @@ type APIFlags struct {
 // AgentFlags configure the agent of 'limpet', 'limpet --daemon' and 'limpet demo'.
 type AgentFlags struct {
 	Drivers                   int           `help:"Jobs that may run at once." default:"3"`
-	MaxSyncWorkers            int           `help:"Parallel writes inside one job; thrice as many into the embedded API." default:"10"`
+	MaxSyncWorkers            int           `help:"Parallel writes inside one job; three times as many into the embedded API." default:"10"`
 	MaxJobTimeout             time.Duration `help:"Maximum duration of one attempt of a job." default:"20m"`
 	JobInterval               time.Duration `help:"Period of the full job list, in case the watch misses something." default:"30s"`
 	ClaimExpiry               time.Duration `help:"Age at which a claim that is not renewed counts as abandoned." default:"60s"`

@@ -15,7 +15,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// WholeTag is the tag of the commands that read the tree of all commands.
+// WholeTag is the tag of the commands that look at the flags of others, in the tree or in the config
+// file.
 const WholeTag = "whole"
 
 // parseNamed is parse without the commands that the call does not name: to build the tree of all is
@@ -31,8 +32,8 @@ func (e *Env) parseNamed(args []string) (call *kong.Context, headless bool, err 
 }
 
 // unnamed returns a pattern of the fields of a tree with the commands that no argument names; "" of
-// a call that needs all: one for help, and one of a command with WholeTag. A field that has its name
-// with a flag is left out, for which the pattern would stand as well.
+// a call that needs all: one for help, and one of a command with WholeTag. A command whose field has
+// the name of the field of a flag stays: the pattern would match the flag too.
 func unnamed(t Tree, args []string) string {
 	tree := reflect.TypeOf(t).Elem()
 	var others []string
@@ -51,7 +52,7 @@ func unnamed(t Tree, args []string) string {
 		}
 	}
 	helps := func(arg string) bool {
-		return arg == "--help" || strings.HasPrefix(arg, "-") && !strings.HasPrefix(arg, "--") && strings.Contains(arg, "h")
+		return strings.HasPrefix(arg, "--help") || strings.HasPrefix(arg, "-") && !strings.HasPrefix(arg, "--") && strings.Contains(arg, "h")
 	}
 	if len(others) == 0 || slices.ContainsFunc(args, helps) {
 		return ""

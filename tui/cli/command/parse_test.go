@@ -26,7 +26,7 @@ func TestUnnamed(t *testing.T) {
 		"--state job api":       `^tree\.(Settings)$`,
 		"api --http-port 1":     `^tree\.(Job|Settings)$`,
 		"config show":           "",
-		"job --help":            "",
+		"job --help=true":       "",
 		"-h":                    "",
 		"job -Ah":               "",
 		"job config api":        "",
@@ -38,7 +38,7 @@ func TestUnnamed(t *testing.T) {
 	}
 }
 
-// TestFlagsOfNamed: without the commands that a call does not name there is each flag of all calls.
+// TestFlagsOfNamed: the flags of all commands are those of the whole tree.
 func TestFlagsOfNamed(t *testing.T) {
 	t.Parallel()
 	type none struct{}
