@@ -38,11 +38,11 @@ func TestParallelWrites(t *testing.T) {
 		to   *clients
 		want int
 	}{
-		"embedded":                         {Config{}, embedded, 3 * resources.DefaultParallel},
-		"embedded, limited":                {Config{Limits: Limits{Parallel: 2}}, embedded, 6},
-		"dashboards of a Grafana":          {Config{Dashboards: "https://grafana"}, embedded, 0},
-		"another server, its own default":  {Config{}, &clients{}, 0},
-		"another server, limited by hand ": {Config{Limits: Limits{Parallel: 4}}, &clients{}, 4},
+		"embedded":                {Config{}, embedded, 3 * resources.DefaultParallel},
+		"embedded, limited":       {Config{Limits: Limits{Parallel: 2}}, embedded, 6},
+		"dashboards of a Grafana": {Config{Dashboards: "https://grafana"}, embedded, 0},
+		"another server":          {Config{}, &clients{}, 0},
+		"another server, limited": {Config{Limits: Limits{Parallel: 4}}, &clients{}, 4},
 	} {
 		if got := pullOptions(c.cfg, c.to, &access{}).Parallel; got != c.want {
 			t.Errorf("%s: %d writes at once, want %d", name, got, c.want)

@@ -205,6 +205,37 @@ func TestWriteOfAChangedRepository(t *testing.T) {
 	}
 }
 
+// TestWriteOfAnUnreadRepository: a job whose Repository the API does not give is released, and runs
+// once when it does.
+func TestWriteOfAnUnreadRepository(t *testing.T) {
+	for _, code := range []int{403, 429, 500} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				w := &script{action: "push", run: func(context.Context, *Task) error { return nil }}
+				r.start("a", Options{}, w)
+				pass(time.Second)
+				r.model.inject(func(c call) fault {
+					if c.Verb == "get" && c.Resource == "repositories" {
+						return fault{status: code, after: 1}
+					}
+					return fault{}
+				})
+				r.job("r1", "j", action("push"))
+				pass(10 * time.Second)
+				if left := r.model.get("jobs", "default", "j"); left == nil || claimed(left) || len(w.seen()) != 0 {
+					t.Errorf("job %v, runs %q", left, w.seen())
+				}
+				r.model.inject(nil)
+				pass(5 * time.Minute)
+				if r.done("success", ""); len(w.seen()) != 1 {
+					t.Errorf("runs %q", w.seen())
+				}
+			})
+		})
+	}
+}
+
 // TestIntentForAnOldVersion: the intent to claim a job that others have claimed is forgotten at
 // once, also when the state file could not be written at first.
 func TestIntentForAnOldVersion(t *testing.T) {

@@ -332,6 +332,19 @@ func TestWritingInMass(t *testing.T) {
 	}
 }
 
+// TestWriteActions: the workers that write to Git are those of the actions that do.
+func TestWriteActions(t *testing.T) {
+	t.Parallel()
+	var actions []string
+	for _, w := range NewWrites(NewPull(PullOptions{}), nil) {
+		actions = append(actions, w.Action())
+	}
+	slices.Sort(actions)
+	if want := slices.Sorted(slices.Values(api.WriteActions)); !slices.Equal(actions, want) {
+		t.Errorf("workers of %q, want %q", actions, want)
+	}
+}
+
 // TestWritingIsSigned: where there is a key it signs, and where it cannot nothing is written.
 func TestWritingIsSigned(t *testing.T) {
 	t.Parallel()

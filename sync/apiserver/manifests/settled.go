@@ -61,12 +61,13 @@ func (a *Applier) listed(ctx context.Context, o *object) map[string]string {
 		Metadata struct{ Name, ResourceVersion string } `json:"metadata"`
 	}
 	path := "/apis/" + c.resource.GroupVersion().String() + "/namespaces/" + c.namespace + "/" + c.resource.Resource
+	// After an error what the pages before it lack is asked for by itself.
 	_ = target.Pages(ctx, a.Client, path, target.MetadataList, func(page []item) error {
 		for _, i := range page {
 			versions[i.Metadata.Name] = i.Metadata.ResourceVersion
 		}
 		return nil
-	}) // what is not in it is asked for by itself
+	})
 	return versions
 }
 

@@ -54,6 +54,7 @@ type Env struct {
 	// NewTree returns an empty command line.
 	NewTree   func() Tree
 	listFlags bool // the call is 'limpet help flags'
+	headless  bool // the call runs the agent without a screen
 }
 
 // Run parses args, runs the command and returns the exit code.
@@ -125,7 +126,7 @@ func (e *Env) execute(ctx context.Context, args []string) (err error) {
 	}
 	e.listFlags = slices.Equal(args, []string{"help", allFlags})
 	args = helpWords(args)
-	call, headless, err := e.parseNamed(args)
+	call, err := e.parseNamed(args)
 	if err != nil {
 		return err
 	}
@@ -142,7 +143,7 @@ func (e *Env) execute(ctx context.Context, args []string) (err error) {
 		return Usagef(e.Invocation.without("--read-only", 0)+"    # without --read-only",
 			"%s changes things, and --read-only refuses that", words)
 	}
-	if !headless && !signal.Ignored(syscall.SIGHUP) { // it is under nohup; a daemon reloads its config file
+	if !e.headless && !signal.Ignored(syscall.SIGHUP) { // it is under nohup; a daemon reloads its config file
 		hung, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
 		defer stop()
 		context.AfterFunc(hung, stop)
@@ -151,14 +152,14 @@ func (e *Env) execute(ctx context.Context, args []string) (err error) {
 	if n != nil && n.Tag != nil && n.Tag.Has(AloneTag) && e.Getenv(InDashboard) != "" {
 		return Usagef(e.Invocation.without("", 0)+"    # in a terminal of its own", "%s does not run in the dashboard", words)
 	}
-	e.Log = NewLogger(g, e.Err, headless)
+	e.Log = NewLogger(g, e.Err, e.headless)
 	if len(e.Config.Ignored) > 0 {
 		e.Log.Debug("config file: these settings of Grafana have no meaning here", "keys", e.Config.Ignored)
 	}
 	errs, out := e.Err.(*stderr), e.Out.(*stdout)
 	errs.colors, out.colors, out.accessible = e.Colors(errs), e.Colors(out), e.Accessible(out)
-	if headless || words == "limpet api" {
-		errs.writeInBackground(NewLogger(g, errs.w, headless))
+	if e.headless || words == "limpet api" {
+		errs.writeInBackground(NewLogger(g, errs.w, e.headless))
 	}
 	text.RegisterSecret([]byte(g.Token))
 	if g.Timeout > 0 {

@@ -21,20 +21,20 @@ const WholeTag = "whole"
 
 // parseNamed is parse without the commands that the call does not name: to build the tree of all is
 // a quarter of a start. A call that fails is parsed again with all, which its error may speak of.
-func (e *Env) parseNamed(args []string) (call *kong.Context, headless bool, err error) {
-	if others := unnamed(e.NewTree(), args); others != "" {
-		call, headless, err = e.parse(args, kong.IgnoreFields(others))
+func (e *Env) parseNamed(args []string) (*kong.Context, error) {
+	if others := unnamedCommands(e.NewTree(), args); others != "" {
+		call, err := e.parse(args, kong.IgnoreFields(others))
 		if err == nil || is[exitNow](err) {
-			return call, headless, err
+			return call, err
 		}
 	}
 	return e.parse(args)
 }
 
-// unnamed returns a pattern of the fields of a tree with the commands that no argument names; "" of
-// a call that needs all: one for help, and one of a command with WholeTag. A command whose field has
+// unnamedCommands returns a pattern of the fields of a tree with the commands that no argument names,
+// "" for a call that needs all: one for help, and one of a command with WholeTag. A command whose field has
 // the name of the field of a flag stays: the pattern would match the flag too.
-func unnamed(t Tree, args []string) string {
+func unnamedCommands(t Tree, args []string) string {
 	tree := reflect.TypeOf(t).Elem()
 	var others []string
 	for i := range tree.NumField() {
@@ -60,9 +60,8 @@ func unnamed(t Tree, args []string) string {
 	return `^` + tree.Name() + `\.(` + strings.Join(others, "|") + `)$`
 }
 
-// parse reads the config file, the environment and the arguments into e, and reports whether the
-// call runs the agent without a screen.
-func (e *Env) parse(args []string, more ...kong.Option) (call *kong.Context, headless bool, err error) {
+// parse reads the config file, the environment and the arguments into e.
+func (e *Env) parse(args []string, more ...kong.Option) (call *kong.Context, err error) {
 	config, unread := ReadConfig(flagValue(args, e.Getenv, "--config"), e.Getenv)
 	if unread != nil {
 		config = noConfig()
@@ -80,7 +79,7 @@ func (e *Env) parse(args []string, more ...kong.Option) (call *kong.Context, hea
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
 	)...)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	if unread == nil {
 		unread = config.check(FlagsOf(parser.Model.Node))
@@ -102,28 +101,29 @@ func (e *Env) parse(args []string, more ...kong.Option) (call *kong.Context, hea
 			unread = nil
 		}
 		if unread == nil && n != nil && !n.Leaf() && traced.Error == nil {
-			return nil, false, errors.Join(traced.PrintUsage(false), exitNow(ExitOK))
+			return nil, errors.Join(traced.PrintUsage(false), exitNow(ExitOK))
 		}
 	}
 	if unread != nil {
-		return nil, false, unread
+		return nil, unread
 	}
 	if call, err = parser.Parse(args); err != nil {
-		return nil, false, usageError(parser, config, err)
+		return nil, usageError(parser, config, err)
 	}
 	if err := config.checkContext(call); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	takeGrafana(e.Getenv, config, call)
-	e.Flags, e.Config, e.Context = t.Common(), config, config.Context
-	return call, t.Headless(), nil
+	e.Flags, e.headless = t.Common(), t.Headless()
+	e.Config, e.Context = config, config.Context
+	return call, nil
 }
 
 // Parse parses a call. Its Env prints nothing.
 func Parse(streams Streams, newTree func() Tree, args ...string) (*Env, *kong.Context, error) {
 	streams.Out, streams.Err = io.Discard, io.Discard
 	other := &Env{Streams: streams, NewTree: newTree, Log: slog.New(slog.DiscardHandler)}
-	call, _, err := other.parse(args)
+	call, err := other.parse(args)
 	return other, call, err
 }
 

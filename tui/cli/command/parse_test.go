@@ -32,7 +32,7 @@ func TestUnnamed(t *testing.T) {
 		"job config api":        "",
 		"Job --daemon Settings": `^tree\.(Job|Settings|API)$`,
 	} {
-		if got := unnamed(&tree{}, strings.Fields(call)); got != want {
+		if got := unnamedCommands(&tree{}, strings.Fields(call)); got != want {
 			t.Errorf("limpet %s: without %q, want %q", call, got, want)
 		}
 	}
@@ -57,7 +57,7 @@ func TestFlagsOfNamed(t *testing.T) {
 		}
 		return names
 	}
-	others := unnamed(new(tree), nil)
+	others := unnamedCommands(new(tree), nil)
 	if got, want := flags(kong.IgnoreFields(others)), flags(); others == "" || !slices.Equal(got, want) {
 		t.Errorf("without %q the flags are\n%q, want\n%q", others, got, want)
 	}
