@@ -12,7 +12,7 @@ import (
 )
 
 // TestSilentHosts: jobs at hosts that do not answer hold neither all drivers nor, when they are
-// known to, more than half.
+// known to, more than half. Those that wait for a driver ask the API for nothing.
 func TestSilentHosts(t *testing.T) {
 	at := func(host string) func(u *unstructured.Unstructured) {
 		return func(u *unstructured.Unstructured) {
@@ -31,18 +31,29 @@ func TestSilentHosts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(r *rig) {
-				w := worker(hang)
+				w := &script{action: "push", run: hang}
 				a := r.start("a", Options{Drivers: 3, Silent: func(host string) bool { return !strings.HasPrefix(host, "good") }}, w)
 				for i, host := range hosts {
 					r.repository(fmt.Sprint("hang", i), at(host))
-					r.job(fmt.Sprint("hang", i), fmt.Sprint("hang", i))
+					r.job(fmt.Sprint("hang", i), fmt.Sprint("hang", i), action("push"))
 				}
 				pass(10 * time.Second)
 				r.repository("good", at("good"))
-				r.job("good", "good")
+				r.job("good", "good", action("push"))
 				pass(30 * time.Second)
 				if !slices.Contains(w.seen(), "good 1 ") {
 					t.Errorf("it did not run: %q, waiting %d", w.seen(), a.waiting())
+				}
+				asked := 0
+				r.model.arrived(func(c call) bool {
+					if c.Verb == "get" && c.Resource == "repositories" {
+						asked++
+					}
+					return true
+				})
+				// One for a run, and one more where the watch has yet to show the Repository.
+				if asked > 2*len(w.seen()) {
+					t.Errorf("%d requests for a Repository for the runs %q", asked, w.seen())
 				}
 				a.stop()
 			})
