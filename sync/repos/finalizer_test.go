@@ -129,7 +129,8 @@ func TestFinalizers(t *testing.T) {
 			if n := r.count(boards); n != 0 || unhooked.Load() != 1 {
 				t.Errorf("%d dashboards are left, the webhook was removed %d times", n, unhooked.Load())
 			}
-			got = r.writes.take()
+			// A look before the watch has shown that the waiting job is gone deletes it once more.
+			got = slices.DeleteFunc(r.writes.take(), func(w string) bool { return strings.HasSuffix(w, "[404]") })
 			if want := []string{"PATCH repositories/site: test /metadata/resourceVersion, remove /metadata/finalizers"}; !equalPrefixes(got, want) {
 				t.Errorf("writes %q, want %q", got, want)
 			}
