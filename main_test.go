@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -103,9 +102,9 @@ func TestMain(m *testing.M) {
 //	exits CODE ARGS...      runs limpet, which has to end with that code
 //	until [!] COMMAND...    repeats the command until it ends well, or with ! badly
 //	post URL FILE HEADER... sends FILE; the body of the answer is the stdout
+//	setenv NAME FILE        sets $NAME to the text of FILE
 //
-// and have two free ports of loopback in $API_PORT and $SIGN_PORT. The condition
-// [full] holds in the full lane, where alone there is a real API server.
+// The condition [full] holds in the full lane, where alone there is a real API server.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	repos := map[string]*testenv.Repository{}
@@ -124,17 +123,6 @@ func TestScripts(t *testing.T) {
 			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
 			e.Setenv("LANG", "C.UTF-8")
 			e.Setenv("LIMPET_TELEMETRY_LISTEN", "")
-			for _, name := range []string{"API_PORT", "SIGN_PORT"} {
-				ln, err := net.Listen("tcp", "127.0.0.1:0")
-				if err != nil {
-					return err
-				}
-				_, port, err := net.SplitHostPort(ln.Addr().String())
-				if err = errors.Join(err, ln.Close()); err != nil {
-					return err
-				}
-				e.Setenv(name, port)
-			}
 			return os.Mkdir(filepath.Join(e.WorkDir, "home"), 0o700)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -228,6 +216,9 @@ func TestScripts(t *testing.T) {
 				}
 			},
 			"post": post,
+			"setenv": func(ts *testscript.TestScript, _ bool, args []string) {
+				ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile(args[1])))
+			},
 		},
 	})
 }
