@@ -280,7 +280,7 @@ func TestBad(t *testing.T) {
 		"endless":   {`"bucketName":"endless"`, source.Failed, failed, "goes on"},
 		"huge":      {`"bucketName":"huge"`, source.Failed, failed, "8.0 MiB"},
 		"silent":    {`"bucketName":"silent","timeout":"200ms"`, source.Failed, failed, "deadline exceeded"},
-		"stuck":     {`"prefix":"big","ignore":"big/*","timeout":"200ms"`, source.Failed, failed, "nothing has come for 200ms"},
+		"stuck":     {`"prefix":"big","ignore":"big/*","timeout":"2s"`, source.Failed, failed, "nothing has come for 2s"},
 		"away":      {`"endpoint":"127.0.0.1:1"`, source.Failed, failed, "refused"},
 		"login":     {`"endpoint":"ann:` + secret + `@127.0.0.1"`, source.Stalled, "URLInvalid", "no address"},
 		"scheme":    {`"endpoint":"http://127.0.0.1"`, source.Stalled, "URLInvalid", "without a scheme"},
