@@ -53,32 +53,6 @@ func TestSetup(t *testing.T) {
 	}
 }
 
-// maxBinary is the size that the stripped static binary may have, in bytes.
-const maxBinary = 40 << 20
-
-// TestBinaryIsStaticAndSmall builds the binary as a release does.
-func TestBinaryIsStaticAndSmall(t *testing.T) {
-	t.Parallel()
-	out := filepath.Join(t.TempDir(), "limpet")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", out, ".")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, text)
-	}
-	info, err := os.Stat(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("%.1f MiB", float64(info.Size())/(1<<20))
-	if info.Size() > maxBinary {
-		t.Errorf("the binary has %d bytes, more than %d", info.Size(), maxBinary)
-	}
-	text, err := exec.Command("go", "version", "-m", out).CombinedOutput()
-	if err != nil || !strings.Contains(string(text), "CGO_ENABLED=0") {
-		t.Errorf("the binary was not built without cgo: %v\n%s", err, text)
-	}
-}
-
 // scripts stops the shared API server after the tests.
 type scripts struct{ *testing.M }
 

@@ -2,14 +2,48 @@ package e2e
 
 import (
 	"bytes"
+	"debug/buildinfo"
+	"debug/elf"
 	"fmt"
-	"limpet/sync/testenv/suite"
 	"os"
+	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"limpet/sync/testenv/suite"
 )
+
+// maxBinary is the size that the stripped static binary may have, in bytes.
+const maxBinary = 40 << 20
+
+// TestBinaryIsStaticAndSmall looks at the binary as a release builds it.
+func TestBinaryIsStaticAndSmall(t *testing.T) {
+	t.Parallel()
+	path := limpetBinary(t)
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%.1f MiB", float64(info.Size())/(1<<20))
+	if info.Size() > maxBinary {
+		t.Errorf("the binary has %d bytes, more than %d", info.Size(), maxBinary)
+	}
+	build, err := buildinfo.ReadFile(path)
+	if err != nil || !slices.Contains(build.Settings, debug.BuildSetting{Key: "CGO_ENABLED", Value: "0"}) {
+		t.Errorf("the binary was not built without cgo: %v %v", build, err)
+	}
+	program, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	if libraries, err := program.ImportedLibraries(); err != nil || len(libraries) > 0 {
+		t.Errorf("the binary needs the libraries %q: %v", libraries, err)
+	}
+}
 
 // TestTerminalBudgets: a dashboard at rest sends little and takes next to no processor time, and
 // answers a key at once. The limits of time hold on a machine that does nothing else (-figures);
