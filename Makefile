@@ -32,8 +32,9 @@ build:
 run: build
 	@if [ -t 0 ] && [ -t 1 ]; then ./limpet demo; else ./limpet demo --once; fi
 
+# Side by side, as each of them waits now and then.
 test: setup
-	@$(MAKE) --no-print-directory lint size unit
+	@$(MAKE) --no-print-directory -j2 -Oline lint size unit
 
 setup:
 	@.ci/setup

@@ -198,7 +198,7 @@ func TestDamage(t *testing.T) {
 	key, err := os.ReadFile(path + ".key")
 	must(t, err)
 	// Each kind gets so many cases, once after a clean and once after an unclean stop.
-	cases := times(8, 160)
+	cases := times(4, 160)
 	t.Logf("fault: %d damaged files of %d kinds opened twice", (len(damages)-1)*cases*2+2, len(damages))
 	for _, name := range slices.Sorted(maps.Keys(damages)) {
 		t.Run(name, func(t *testing.T) {

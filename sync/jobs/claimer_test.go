@@ -350,7 +350,8 @@ func TestAgentsShareTheQueue(t *testing.T) {
 		full           bool // in the full lane only
 	}{
 		{"single jobs, 8 agents", 8, 300 * time.Millisecond, 0, true},
-		{"a flood, 8 agents", 8, 4 * time.Millisecond, 0, false},
+		{"a flood, 8 agents", 8, 4 * time.Millisecond, 0, true},
+		{"a flood, 4 agents", 4, 4 * time.Millisecond, 0, false},
 		{"a backlog, 8 agents", 8, 0, 0, true},
 		{"after a backoff, 6 agents", 6, 0, 100 * time.Second, false},
 	} {

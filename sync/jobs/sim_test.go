@@ -21,7 +21,7 @@ import (
 var (
 	simSeed  = flag.Uint64("seed", 1, "first seed of TestSimulation")
 	simKeep  = flag.Bool("keep-going", false, "go on after a seed that broke the law")
-	simSeeds = flag.Int("seeds", suite.Count(2000, 40_000), "how many seeds TestSimulation runs")
+	simSeeds = flag.Int("seeds", suite.Count(1000, 40_000), "how many seeds TestSimulation runs")
 )
 
 // TestSimulation lets many agents live in many worlds, each made by one seed, and holds every
