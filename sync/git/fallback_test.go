@@ -145,7 +145,7 @@ func TestFallbackOfASilentServer(t *testing.T) {
 		case <-gone:
 		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // git of the second has half of it
 	defer cancel()
 	ref, err := p.m.Resolve(ctx, p.r, mainBranch)
 	if err != nil || !strings.Contains(ref.Via.String(), "is unreachable: no answer in time") {
