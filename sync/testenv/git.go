@@ -152,7 +152,7 @@ func (g *GitServer) serve(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	h.ServeHTTP(out, r)
+	gittest.ServeGit(h, dir, out, r)
 }
 
 func (g *GitServer) accepts(user, password, path string) bool {

@@ -21,11 +21,12 @@ type Origin struct {
 }
 
 // Quick in the environment of git keeps it from waiting for the disk, and from starting programs
-// that tidy up or check what is not there.
-var Quick = []string{"GIT_CONFIG_COUNT=6", "GIT_CONFIG_KEY_0=core.fsync", "GIT_CONFIG_VALUE_0=none",
+// that tidy up or check what is not there, and threads for a pack of a few objects.
+var Quick = []string{"GIT_CONFIG_COUNT=7", "GIT_CONFIG_KEY_0=core.fsync", "GIT_CONFIG_VALUE_0=none",
 	"GIT_CONFIG_KEY_1=fastimport.unpackLimit", "GIT_CONFIG_VALUE_1=1",
 	"GIT_CONFIG_KEY_2=maintenance.auto", "GIT_CONFIG_VALUE_2=false", "GIT_CONFIG_KEY_3=receive.autogc", "GIT_CONFIG_VALUE_3=false",
-	"GIT_CONFIG_KEY_4=core.commitGraph", "GIT_CONFIG_VALUE_4=false", "GIT_CONFIG_KEY_5=core.multiPackIndex", "GIT_CONFIG_VALUE_5=false"}
+	"GIT_CONFIG_KEY_4=core.commitGraph", "GIT_CONFIG_VALUE_4=false", "GIT_CONFIG_KEY_5=core.multiPackIndex", "GIT_CONFIG_VALUE_5=false",
+	"GIT_CONFIG_KEY_6=pack.threads", "GIT_CONFIG_VALUE_6=1"}
 
 // Backend is the path of git http-backend.
 var Backend = sync.OnceValues(func() (string, error) {

@@ -7,6 +7,11 @@ import (
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -53,7 +58,9 @@ func NewServer(t testing.TB) *Server {
 func (s *Server) Handler(t testing.TB) http.Handler {
 	backend := &cgi.Handler{Path: Must[string](t)(Backend()), Stderr: io.Discard, Logger: log.New(io.Discard, "", 0),
 		Env: append(Quick, "GIT_PROJECT_ROOT="+s.Root, "GIT_HTTP_EXPORT_ALL=1", "HOME="+s.Root, "GIT_CONFIG_NOSYSTEM=1")}
-	s.Backend = backend.ServeHTTP
+	s.Backend = func(w http.ResponseWriter, r *http.Request) {
+		ServeGit(backend, s.Root+path.Dir(strings.TrimSuffix(r.URL.Path, "/refs")), w, r)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.Requests.Add(1)
 		w = Counting{w, &s.sent}
@@ -66,8 +73,52 @@ func (s *Server) Handler(t testing.TB) http.Handler {
 				return
 			}
 		}
-		backend.ServeHTTP(w, r)
+		s.Backend(w, r)
 	})
+}
+
+// lists are what git upload-pack of version 2 says that it can do, by the configuration on which that
+// depends.
+var lists sync.Map
+
+// ServeGit answers as git http-backend does. What that would only hand to git upload-pack goes
+// there at once, where the repository in dir is whole.
+func ServeGit(backend *cgi.Handler, dir string, w http.ResponseWriter, r *http.Request) {
+	const media = "application/x-git-upload-pack-"
+	config, err := os.ReadFile(filepath.Join(dir, "config"))
+	_, err2 := os.Stat(filepath.Join(dir, "HEAD"))
+	version := r.Header.Get("Git-Protocol")
+	list := r.Method == http.MethodGet && strings.HasSuffix(r.URL.String(), "/info/refs?service=git-upload-pack")
+	asks := r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/git-upload-pack") && r.ContentLength > 0 &&
+		r.Header.Get("Content-Type") == media+"request" && r.Header.Get("Content-Encoding") == ""
+	if !list && !asks || version != "" && version != "version=2" || err != nil || err2 != nil {
+		backend.ServeHTTP(w, r)
+		return
+	}
+	cmd := exec.CommandContext(r.Context(), "git", "upload-pack", "--stateless-rpc", ".")
+	cmd.Dir, cmd.Env = dir, append([]string{"PATH=" + os.Getenv("PATH"), "GIT_PROTOCOL=" + version}, backend.Env...)
+	h := w.Header()
+	h.Set("Expires", "Fri, 01 Jan 1980 00:00:00 GMT")
+	h.Set("Pragma", "no-cache")
+	h.Set("Cache-Control", "no-cache, max-age=0, must-revalidate")
+	if asks {
+		h.Set("Content-Type", media+"result")
+		cmd.Stdin, cmd.Stdout = r.Body, w
+		cmd.Run()
+		return
+	}
+	h.Set("Content-Type", media+"advertisement")
+	said, known := lists.Load(string(config))
+	if version == "" || !known {
+		cmd.Args[2] = "--http-backend-info-refs"
+		said, _ = cmd.Output()
+	}
+	if version == "" {
+		io.WriteString(w, "001e# service=git-upload-pack\n0000")
+	} else {
+		lists.Store(string(config), said)
+	}
+	w.Write(said.([]byte))
 }
 
 // Touched reports whether a hook has answered.
