@@ -24,6 +24,9 @@ FUZZTIME ?= 30s
 export CGO_ENABLED = 0
 export GOFLAGS = -trimpath
 
+# A hook of git names its repository to all that it starts.
+unexport $(shell git rev-parse --local-env-vars 2>/dev/null)
+
 .PHONY: run build test setup full unit lint size vuln apiserver race fuzz sim soak bench bench-smoke bench-go bench-jobs bench-repos bench-tui pictures licences release release-check clean
 
 build:

@@ -21,7 +21,7 @@ const (
 	// readers builds none: of a thousand Repositories one costs more than all other work at rest.
 	readerGrace = 10 * time.Second
 	// buildShare bounds the part of a processor that building takes, in percent: after a slow one the
-	// next comes later. A hundred thousand jobs take 20 ms.
+	// next comes later, by buildIdle at most. A hundred thousand jobs take 20 ms.
 	buildShare = 5
 )
 
@@ -131,7 +131,7 @@ func (h *Hub) Run(ctx context.Context, build func() *Snapshot, idle func()) {
 	for h.wait(ctx, tick.C, gap.C, idle) {
 		began := time.Now()
 		h.publish(build())
-		gap.Reset(max(buildGap, time.Since(began)*100/buildShare))
+		gap.Reset(min(max(buildGap, time.Since(began)*100/buildShare), buildIdle))
 	}
 	h.publish(build())
 }

@@ -9,14 +9,22 @@ import (
 	"time"
 )
 
-// counted counts the snapshots that a Hub builds, and the times it went idle.
-type counted struct{ built, idle atomic.Int32 }
+// counted counts the snapshots that a Hub builds, each for took, and the times it went idle.
+type counted struct {
+	built, idle atomic.Int32
+	took        time.Duration
+}
 
 // run runs h until stop is called.
 func (c *counted) run(t *testing.T, h *Hub) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	go h.Run(ctx, func() *Snapshot { c.built.Add(1); return &Snapshot{At: time.Now()} }, func() { c.idle.Add(1) })
+	build := func() *Snapshot {
+		c.built.Add(1)
+		time.Sleep(c.took)
+		return &Snapshot{At: time.Now()}
+	}
+	go h.Run(ctx, build, func() { c.idle.Add(1) })
 	return func() { cancel(); <-h.Done() }
 }
 
@@ -45,6 +53,32 @@ func TestHubBuildsOncePerBurst(t *testing.T) {
 		}
 		stop()
 	})
+}
+
+// TestHubOfABusyHost: a build that takes long puts the next one off, and no further than an idle
+// while: who asks for a snapshot sees what was written before that.
+func TestHubOfABusyHost(t *testing.T) {
+	t.Parallel()
+	for took, gap := range map[time.Duration]time.Duration{
+		0: buildGap, 50 * time.Millisecond: time.Second, time.Second: buildIdle,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h, c := NewHub(), &counted{took: took}
+			stop := c.run(t, h)
+			time.Sleep(took)
+			synctest.Wait()
+			h.Invalidate()
+			time.Sleep(gap - 1)
+			synctest.Wait()
+			before := c.built.Load()
+			time.Sleep(1)
+			synctest.Wait()
+			if n := c.built.Load(); before != 1 || n != 2 {
+				t.Errorf("a build takes %s: %d before %s have passed and %d after", took, before, gap, n)
+			}
+			stop()
+		})
+	}
 }
 
 func TestHubWakesReaders(t *testing.T) {

@@ -106,7 +106,6 @@ func TestSilentHosts(t *testing.T) {
 		r.Apply(fmt.Sprintf("silent%d", i), `"timeout":"`+timeout+`","ref":{"branch":"main"},"url":"http://`+host+`/x.git"`)
 	}
 	var hosts []string
-	asked := make(chan struct{}, 1000)
 	for i := range 40 {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -120,7 +119,6 @@ func TestSilentHosts(t *testing.T) {
 					return
 				}
 				defer c.Close() // until then nothing reads it
-				asked <- struct{}{}
 			}
 		}()
 		hosts = append(hosts, ln.Addr().String())
@@ -129,14 +127,15 @@ func TestSilentHosts(t *testing.T) {
 	for i := range 40 { // each was asked once
 		r.In(fmt.Sprintf("silent%d", i), source.Failed, "GitOperationFailed")
 	}
+	for len(r.busy) > 0 {
+		<-r.busy
+	}
 	for i := range 40 { // the next time each keeps its turn for longer than the test waits
 		silent(i, "60m", hosts[i])
 	}
-	for range len(asked) {
-		<-asked
-	}
-	for range reconcile.Workers / 2 { // as many as have a turn
-		<-asked
+	waiting := map[reconcile.Key]bool{}
+	for len(waiting) < 40-reconcile.Workers/2 {
+		waiting[<-r.busy] = true
 	}
 	r.Apply("good", `"ref":{"branch":"main"}`)
 	r.ready("good", "main@sha1:"+one)

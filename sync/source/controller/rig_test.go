@@ -2,6 +2,7 @@ package controller_test
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -50,7 +51,8 @@ type rig struct {
 	outbox  *notify.Outbox // which nothing is taken from
 	later   atomic.Int64   // how much the server's clock is ahead
 	events  chan reconcile.Event
-	halt    func() // ends control
+	busy    chan reconcile.Key // that wait for the turn of a host
+	halt    func()             // ends control
 }
 
 // writes counts what the controller writes.
@@ -114,7 +116,7 @@ func newRig(t *testing.T, cfg kube.Config, w *writes, namespace string, rules ..
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	r := &rig{Rig: sourcetest.New(t, cfg, namespace, "GitRepository"), writes: w, server: gittest.NewServer(t),
-		events: make(chan reconcile.Event, 1000)}
+		events: make(chan reconcile.Event, 1000), busy: make(chan reconcile.Key, 1000)}
 	r.origin = gittest.NewOrigin(t, r.server.Root, "site.git")
 	r.Spec["url"] = r.server.URL + "/site.git"
 	mirrors, err := git.Open(filepath.Join(t.TempDir(), "mirrors"), git.Options{Logger: log})
@@ -138,9 +140,18 @@ func newRig(t *testing.T, cfg kube.Config, w *writes, namespace string, rules ..
 		Signers:   checkout.NewSigners(r.Places.Trust, auth.NewList(rules), r.References.ObservePath),
 		Artifacts: r.Artifacts, References: r.References, MaxFiles: 100_000, Now: now})
 	r.halt = r.Start(controller.Options{Turns: controller.NewTurns(mirrors.Silent), Outbox: r.outbox, Now: now,
-		Observe: func(e reconcile.Event) { r.events <- e }}, kind)
+		Observe: func(e reconcile.Event) { r.events <- e }, Worked: r.worked}, kind)
 	r.control = r.Controllers["GitRepository"]
 	return r
+}
+
+func (r *rig) worked(d reconcile.Done) {
+	if errors.Is(d.Err, reconcile.ErrBusy) {
+		select {
+		case r.busy <- d.Key:
+		default: // no test asks
+		}
+	}
 }
 
 // ready waits until a source is ready at a revision.
