@@ -169,7 +169,7 @@ func TestGitAgrees(t *testing.T) {
 	for i, c := range signedCases {
 		t.Run(c.String(), func(t *testing.T) {
 			dir := filepath.Join(home, fmt.Sprint(i))
-			gittest.Git(t, home, nil, "init", "-q", "--bare", dir)
+			gittest.Init(t, dir, true, "")
 			gnupg := filepath.Join(dir, "gnupg")
 			if err := os.Mkdir(gnupg, 0o700); err != nil {
 				t.Fatal(err)

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"limpet/sync/testenv/gittest"
 )
 
 // SSHOptions say what an ssh server is like.
@@ -149,7 +151,7 @@ func (s *SSHServer) start(t testing.TB, path string, o SSHOptions) bool {
 	config = append(config, "ListenAddress "+s.Addr, "AuthorizedKeysFile "+keys, "PidFile none", "StrictModes no", "UsePAM no",
 		"PasswordAuthentication no", "KbdInteractiveAuthentication no", "PermitRootLogin prohibit-password", "LogLevel DEBUG1",
 		// What a shell of this user reads when it starts is not read in its sessions.
-		"SetEnv PATH="+os.Getenv("PATH")+" GIT_CONFIG_NOSYSTEM=1 HOME="+dir)
+		"SetEnv PATH="+os.Getenv("PATH")+" GIT_CONFIG_NOSYSTEM=1 HOME="+dir+" "+strings.Join(gittest.Quick, " "))
 	for _, k := range o.HostKeys {
 		config = append(config, "HostKey "+k.File)
 	}

@@ -316,10 +316,10 @@ func TestLocalInPieces(t *testing.T) {
 	}
 }
 
-// TestManyFiles fetches and lists a repository of 100,000 files, of 5,000 in the fast lane.
+// TestManyFiles fetches and lists a repository of 100,000 files, of 2,000 in the fast lane.
 func TestManyFiles(t *testing.T) {
 	t.Parallel()
-	files := suite.Count(5_000, 100_000)
+	files := suite.Count(2_000, 100_000)
 	s := gittest.NewServer(t)
 	o := gittest.NewOrigin(t, s.Root, "large.git")
 	var in bytes.Buffer
