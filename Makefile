@@ -37,7 +37,7 @@ run: build
 
 # Side by side, as each of them waits now and then.
 test: setup
-	@$(MAKE) --no-print-directory -j2 -Oline lint size unit
+	@$(MAKE) --no-print-directory -j2 lint size unit
 
 setup:
 	@.ci/setup
