@@ -42,9 +42,9 @@ test: setup
 setup:
 	@.ci/setup
 
-# Tests that run side by side wait most of the time. lint has vetted them.
+# Tests that run side by side wait half of the time. lint has vetted them.
 unit:
-	$(GO) test -vet=off -timeout 10m -parallel 8 ./...
+	$(GO) test -vet=off -timeout 10m -p 3 -parallel 8 ./...
 
 lint: licences
 	@files=$$(gofmt -l *.go state sync tui testdata); if [ -n "$$files" ]; then echo "gofmt:"; echo "$$files"; exit 1; fi
