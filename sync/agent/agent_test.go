@@ -174,20 +174,6 @@ func revision(t *testing.T, u *unstructured.Unstructured) uint64 {
 	return n
 }
 
-// TestFirstSnapshotIsImmediate: an agent that finds nothing to do shows that it is ready at once,
-// not with the idle tick.
-func TestFirstSnapshotIsImmediate(t *testing.T) {
-	t.Parallel()
-	a, _ := newAgent(t, nil)
-	start(t, a.Run)
-	eventually(t, "the watches have synced", a.health.Synced)
-	begin := time.Now()
-	eventually(t, "the snapshot says that the watches have synced", func() bool { return a.hub.Latest().API.Synced })
-	if took := time.Since(begin); took > 4*time.Second {
-		t.Errorf("it took %s", took)
-	}
-}
-
 // TestServerUnavailableAtStart: the agent starts without its server, says so once, and goes on by
 // itself.
 func TestServerUnavailableAtStart(t *testing.T) {
