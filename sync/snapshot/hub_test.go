@@ -55,8 +55,7 @@ func TestHubBuildsOncePerBurst(t *testing.T) {
 	})
 }
 
-// TestHubOfABusyHost: a build that takes long puts the next one off, and no further than an idle
-// while: who asks for a snapshot sees what was written before that.
+// TestHubOfABusyHost: a slow build delays the next one, by buildIdle at most.
 func TestHubOfABusyHost(t *testing.T) {
 	t.Parallel()
 	for took, gap := range map[time.Duration]time.Duration{

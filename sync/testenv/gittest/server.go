@@ -111,12 +111,13 @@ func ServeGit(backend *cgi.Handler, dir string, w http.ResponseWriter, r *http.R
 	said, known := lists.Load(string(config))
 	if version == "" || !known {
 		cmd.Args[2] = "--http-backend-info-refs"
-		said, _ = cmd.Output()
+		said, err = cmd.Output()
+		if version != "" && err == nil { // else the client has left, or the repository is damaged
+			lists.Store(string(config), said)
+		}
 	}
 	if version == "" {
 		io.WriteString(w, "001e# service=git-upload-pack\n0000")
-	} else {
-		lists.Store(string(config), said)
 	}
 	w.Write(said.([]byte))
 }

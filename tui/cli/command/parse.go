@@ -31,9 +31,9 @@ func (e *Env) parseNamed(args []string) (*kong.Context, error) {
 	return e.parse(args)
 }
 
-// unnamedCommands returns a pattern of the fields of a tree with the commands that no argument names,
-// "" for a call that needs all: one for help, and one of a command with WholeTag. A command whose field has
-// the name of the field of a flag stays: the pattern would match the flag too.
+// unnamedCommands returns a pattern of the fields of a tree with the commands that no argument
+// names, "" for a call that needs all: one for help, and one of a command with WholeTag. A command
+// whose field has the name of the field of a flag stays: the pattern would match the flag too.
 func unnamedCommands(t Tree, args []string) string {
 	tree := reflect.TypeOf(t).Elem()
 	var others []string
