@@ -202,9 +202,7 @@ func TestAnswersOfTheFirstCount(t *testing.T) {
 func TestAllServersAreUnreachable(t *testing.T) {
 	t.Parallel()
 	p := newTwins(t, time.Minute)
-	third := gittest.NewServer(t)
-	third.Close()
-	p.r.Fallbacks = append(p.r.Fallbacks, Fallback{URL: third.URL + "/x.git"})
+	p.r.Fallbacks = append(p.r.Fallbacks, Fallback{URL: "http://127.0.0.1:1/x.git"}) // where nothing listens
 	p.one.Fails(http.StatusBadGateway)
 	for status, says := range map[int]string{503: "503 Service Unavailable", 401: "authentication required (401)"} {
 		p.two.Fails(status)
@@ -213,7 +211,7 @@ func TestAllServersAreUnreachable(t *testing.T) {
 			asked := p.one.Requests.Load()
 			_, err := p.m.Resolve(t.Context(), p.r, mainBranch)
 			gittest.ErrorIs(t, err, Unreachable, "resolve "+p.one.URL+"/site.git: 502 Bad Gateway; mirror "+p.two.URL+"/copy.git: "+says+
-				"; mirror "+third.URL+"/x.git: connection refused: "+strings.TrimPrefix(third.URL, "http://"))
+				"; mirror http://127.0.0.1:1/x.git: connection refused: 127.0.0.1:1")
 			// Where every server is unreachable, those with an open breaker are asked again.
 			if n := p.one.Requests.Load() - asked; (n == 1) != (i == 0 || status == 503) {
 				t.Errorf("%d: the first server was asked %d times", status, n)
