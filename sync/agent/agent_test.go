@@ -234,10 +234,8 @@ func TestSavedSnapshotWhileServerUnavailable(t *testing.T) {
 		left.Agent.Version != "v2" || left.Agent.StorePath != a.cfg.StatePath {
 		t.Errorf("what is left in the file: %+v, %v", left, err)
 	}
-	away := httptest.NewServer(http.NotFoundHandler())
-	away.Close()
 	cfg := a.cfg
-	cfg.API.Server = away.URL
+	cfg.API.Server = "http://127.0.0.1:1" // where nothing listens
 	b, err := New(t.Context(), cfg)
 	must(t, err)
 	t.Cleanup(b.Close)
