@@ -126,6 +126,16 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
+// fresh returns a snapshot as a reader receives it: without readers none is built after a while.
+func fresh(t testing.TB, a *Agent) *snapshot.Snapshot {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	s, err := a.hub.Next(ctx, 0)
+	must(t, err)
+	return s
+}
+
 // create creates a Repository, a Connection or another object of the API.
 func create(t testing.TB, a *Agent, kind, name string, content map[string]any) *unstructured.Unstructured {
 	t.Helper()
@@ -194,7 +204,7 @@ func TestServerUnavailableAtStart(t *testing.T) {
 	text.RegisterSecret([]byte(token))
 	start(t, a.Run)
 	eventually(t, "the snapshot says that the server is away", func() bool {
-		s := a.hub.Latest()
+		s := fresh(t, a)
 		return !s.API.Up && s.API.Error != "" &&
 			s.Problem != ""
 	})
@@ -203,12 +213,12 @@ func TestServerUnavailableAtStart(t *testing.T) {
 	}
 	eventually(t, "the log says so", func() bool { return log.count("API unavailable") == 1 })
 	close(up)
-	eventually(t, "the snapshot is whole", func() bool { s := a.hub.Latest(); return s.API.Up && s.API.Synced && s.Problem == "" })
+	eventually(t, "the snapshot is whole", func() bool { s := fresh(t, a); return s.API.Up && s.API.Synced && s.Problem == "" })
 	eventually(t, "the log says so", func() bool { return log.count("API available again") == 1 })
 	if n := log.count("API unavailable"); n != 1 {
 		t.Errorf("said %d times", n)
 	}
-	data, err := json.Marshal(a.hub.Latest())
+	data, err := json.Marshal(fresh(t, a))
 	if err != nil || bytes.Contains(data, []byte(token)) || log.count(token) > 0 {
 		t.Errorf("the token is in the snapshot or in the log (%v)", err)
 	}
@@ -225,8 +235,8 @@ func TestSavedSnapshotWhileServerUnavailable(t *testing.T) {
 	eventually(t, "the watches have synced", a.health.Synced)
 	repository(t, a, "r", map[string]any{"observedGeneration": int64(1),
 		"sync": map[string]any{"state": "success", "finished": time.Now().UnixMilli()}})
-	eventually(t, "the snapshot has the repository", func() bool { return len(a.hub.Latest().Repos) == 1 })
-	asOf := a.hub.Latest().At
+	eventually(t, "the snapshot has the repository", func() bool { return len(fresh(t, a).Repos) == 1 })
+	asOf := fresh(t, a).At
 	cancel()
 	must(t, <-done)
 	left, err := snapshot.Saved(t.Context(), a.cfg.Store, "v2")
@@ -240,8 +250,8 @@ func TestSavedSnapshotWhileServerUnavailable(t *testing.T) {
 	must(t, err)
 	t.Cleanup(b.Close)
 	start(t, b.Run)
-	eventually(t, "the API is known to be away", func() bool { return b.hub.Latest().API.Error != "" })
-	s := b.hub.Latest()
+	eventually(t, "the API is known to be away", func() bool { return fresh(t, b).API.Error != "" })
+	s := fresh(t, b)
 	if len(s.Repos) != 1 || s.Repos[0].Name != "r" || s.AsOf.Before(asOf) || s.AsOf.After(time.Now()) {
 		t.Errorf("as of %s: %+v", s.AsOf, s.Repos)
 	}

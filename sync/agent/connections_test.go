@@ -156,7 +156,7 @@ func pullThroughConnection(t *testing.T, inDirectory bool) {
 	// the snapshot.
 	canaries := [][]byte{[]byte(first[0]), []byte(second[0]), app.Key[40:100]}
 	seen := map[string][]byte{"the log": []byte(log.String())}
-	shown, err := json.Marshal(a.hub.Latest())
+	shown, err := json.Marshal(fresh(t, a))
 	must(t, err)
 	seen["the snapshot"] = shown
 	err = filepath.WalkDir(filepath.Dir(a.cfg.StatePath), func(path string, d os.DirEntry, err error) error {

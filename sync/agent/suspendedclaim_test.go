@@ -38,7 +38,7 @@ func TestSuspendedClaim(t *testing.T) {
 		"sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(86400)}}})
 	create(t, a, "Job", "slow-sync", map[string]any{"spec": map[string]any{"action": "pull", "repository": "slow",
 		"pull": map[string]any{"incremental": false}}})
-	eventually(t, "the job runs", func() bool { return a.hub.Latest().Counts.Working == 1 })
+	eventually(t, "the job runs", func() bool { return fresh(t, a).Counts.Working == 1 })
 
 	down.Store(true)
 	server.CloseClientConnections()
@@ -47,7 +47,7 @@ func TestSuspendedClaim(t *testing.T) {
 	})
 	var row snapshot.Job
 	eventually(t, "the snapshot says who goes on", func() bool {
-		s := a.hub.Latest()
+		s := fresh(t, a)
 		if len(s.Jobs) != 1 || s.API.Up {
 			return false
 		}
@@ -64,7 +64,7 @@ func TestSuspendedClaim(t *testing.T) {
 	down.Store(false)
 	eventually(t, "the agent is ready again", func() bool { return a.endpoint.NotReady() == "" })
 	eventually(t, "the job runs again", func() bool {
-		s := a.hub.Latest()
+		s := fresh(t, a)
 		return s.Counts == snapshot.Counts{Working: 1} && s.Jobs[0].Owner == "this" && s.Jobs[0].WaitReason == ""
 	})
 }
