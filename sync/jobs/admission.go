@@ -52,12 +52,20 @@ func endAs(state, format string, args ...any) decision {
 	return decision{end: &out}
 }
 
-// decide decides about a job. repo is nil when the API says that the repository does not exist. It
-// asks the worker whether it can run the job.
+// decide decides about a job. repo is nil when the API says that the repository does not exist; one
+// that ends the job is read again, because the watch may be behind. It asks the worker whether it
+// can run the job.
 func (a *admission) decide(ctx context.Context, job, repo *unstructured.Unstructured) decision {
 	d := a.byAction(job)
 	if d.skip == "" {
 		d = a.byRepository(job, repo)
+	}
+	if repo != nil && d.end != nil && !d.end.cancelled {
+		now, err := a.fromAPI(ctx, repoOf(job))
+		if err != nil {
+			return skip(false, "repository %q cannot be read: %s", repo.GetName(), err)
+		}
+		d = a.byRepository(job, now)
 	}
 	if d.worker != nil {
 		if err := ready(ctx, d); err != nil {

@@ -205,6 +205,66 @@ func TestWriteOfAChangedRepository(t *testing.T) {
 	}
 }
 
+// TestEndForARepository: no job ends for what the watch shows of its repository while the API knows
+// better.
+func TestEndForARepository(t *testing.T) {
+	going := func(u *unstructured.Unstructured) {
+		now := stamp(time.Now())
+		u.SetDeletionTimestamp(&now)
+	}
+	for name, c := range map[string]struct {
+		action string
+		before func(*unstructured.Unstructured)
+		change func(r *rig)
+		refuse int // status of the answer to the read
+		state  string
+		text   string
+	}{
+		"deleted": {action: "releaseResources", before: func(*unstructured.Unstructured) {},
+			change: func(r *rig) { r.model.remove("repositories", "default", "r1") }, state: "success"},
+		"deleted, and the API refuses the read once": {action: "releaseResources", before: func(*unstructured.Unstructured) {},
+			change: func(r *rig) { r.model.remove("repositories", "default", "r1") }, refuse: 500, state: "success"},
+		"made again": {action: "pull", before: going, change: func(r *rig) {
+			r.model.remove("repositories", "default", "r1")
+			r.repository("r1")
+		}, state: "success"},
+		"gone meanwhile": {action: "pull", before: going, change: func(r *rig) { r.model.remove("repositories", "default", "r1") },
+			state: "error", text: "does not exist"},
+		"as it was": {action: "pull", before: going, change: func(*rig) {}, state: "warning", text: "is being deleted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1", c.before)
+				w, orphans := quick(), quick()
+				orphans.action = "releaseResources"
+				a := r.start("a", Options{}, w, orphans)
+				pass(time.Second)
+				a.link.lag(func() time.Duration { return 200 * time.Millisecond })
+				for i := range 5 { // before what happens next, in the watch of repositories alone
+					r.model.edit("repositories", "default", "r1", func(u *unstructured.Unstructured) {
+						api.SetLabel(u, "team", fmt.Sprint(i))
+					})
+				}
+				refused := false
+				r.model.inject(func(call call) fault {
+					if c.refuse == 0 || refused || call.Verb != "get" || call.Resource != "repositories" {
+						return fault{}
+					}
+					refused = true
+					return fault{status: c.refuse}
+				})
+				c.change(r)
+				r.job("r1", "r1-sync", action(c.action))
+				pass(time.Minute)
+				r.done(c.state, c.text)
+				if refused != (c.refuse > 0) {
+					t.Errorf("the read was refused: %t", refused)
+				}
+			})
+		})
+	}
+}
+
 // TestWriteOfAnUnreadRepository: a job whose Repository the API does not give is released, and runs
 // once when it does.
 func TestWriteOfAnUnreadRepository(t *testing.T) {
