@@ -24,6 +24,9 @@ import (
 	"log/slog"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/forge"
@@ -202,13 +205,13 @@ func (p *Pull) run(ctx context.Context, t *jobs.Task, after *commit.Saved) error
 	if t.Repo == nil {
 		return fmt.Errorf("repository %q does not exist", t.Job.Spec.Repository)
 	}
-	name := t.Repo.GetName()
-	if !t.Repository.Spec.Sync.Enabled {
-		return fmt.Errorf("sync is not enabled for repository %q; set spec.sync.enabled to true to pull it", name)
+	object, err := p.enabled(ctx, t)
+	if err != nil {
+		return err
 	}
 	t.Progress.SetMessage(ctx, "update sync status at start")
-	status := &status.Sync{Client: p.o.Client, Namespace: t.Namespace, Name: name}
-	if err := status.Start(ctx, t.Repo, t.Name); err != nil {
+	status := &status.Sync{Client: p.o.Client, Namespace: t.Namespace, Name: object.GetName()}
+	if err := status.Start(ctx, object, t.Name); err != nil {
 		err = fmt.Errorf("update repository with job status at start: %w", err)
 		if kube.RefusesGitHost(err.Error()) {
 			err = fmt.Errorf("%w; try: %s", err, kube.AllowedGitURLs)
@@ -235,6 +238,24 @@ func (p *Pull) run(ctx context.Context, t *jobs.Task, after *commit.Saved) error
 		err = context.Cause(ctx)
 	}
 	return r.finish(ctx, err)
+}
+
+// enabled returns the Repository of a job unless it is not to be pulled. Where the watch says so the
+// API is asked, because a watch may be behind, and what has ended is not tried again.
+func (p *Pull) enabled(ctx context.Context, t *jobs.Task) (*unstructured.Unstructured, error) {
+	if t.Repository.Spec.Sync.Enabled {
+		return t.Repo, nil
+	}
+	name := t.Repo.GetName()
+	object, err := p.o.Client.Resource(api.Repositories).Namespace(t.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, kube.AsUnavailable(err)
+	}
+	view, err := api.RepositoryView(object)
+	if err == nil && !view.Spec.Sync.Enabled {
+		err = fmt.Errorf("sync is not enabled for repository %q; set spec.sync.enabled to true to pull it", name)
+	}
+	return object, err
 }
 
 // sync does the work between the two status updates.

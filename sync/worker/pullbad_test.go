@@ -215,6 +215,32 @@ func TestErrorClasses(t *testing.T) {
 	}
 }
 
+// TestEnabledMeanwhile: a job does not end for a Repository that the watch still shows as disabled.
+func TestEnabledMeanwhile(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "embedded", nil)
+	r.commit("a.json", board("a", "A"))
+	r.repository(map[string]any{"sync": map[string]any{"enabled": false}}, nil)
+	old := r.object(api.Repositories, "repo")
+	view, err := api.RepositoryView(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := old.DeepCopy()
+	if err := unstructured.SetNestedField(now.Object, true, "spec", "sync", "enabled"); err != nil {
+		t.Fatal(err)
+	}
+	r.update(now)
+	task := &jobs.Task{Object: new(unstructured.Unstructured), Job: api.Job{Spec: api.JobSpec{Action: "pull", Repository: "repo"}},
+		Repo: old, Repository: view, Namespace: r.namespace, Name: "by-hand", Progress: jobs.NewProgress()}
+	if err := NewPull(r.options).Run(t.Context(), task); err != nil {
+		t.Fatal(err)
+	}
+	if sync, _ := r.sync(); sync.State != "success" || r.object(dashboards, "a") == nil {
+		t.Errorf("sync status %+v", sync)
+	}
+}
+
 // TestWrongSources: a Git side that cannot be pulled is an error that names the cause, and changes
 // nothing on the server.
 func TestWrongSources(t *testing.T) {
