@@ -167,7 +167,7 @@ func TestSSHSilence(t *testing.T) {
 		_, err = mirrortest.Open(t, git.Options{Stall: 100 * time.Millisecond}).Resolve(t.Context(),
 			git.Remote{URL: "ssh://" + addr + "/x", Creds: creds}, gitref.Branch(""))
 		gittest.ErrorIs(t, err, git.Timeout, "silent")
-		if took := time.Since(began); took > 3*time.Second {
+		if took := time.Since(began); took > 20*time.Second {
 			t.Errorf("%s: %s", addr, took)
 		}
 	}
