@@ -51,9 +51,9 @@ const (
 // errJobRuns says that a job of the Repository still runs: what it made now would be left behind.
 var errJobRuns = errors.New("a job of the repository still runs")
 
-// finalize works off the finalizers of a Repository that is being deleted, in the order of Grafana,
-// and then removes them, so that the server can delete it. Each part may be repeated: one that was
-// cut off begins again. What is in the way is written to status.deleteError, and retried.
+// finalize works off the finalizers of a Repository that is being deleted, and then removes them, so
+// that the server can delete it. Each part may be repeated: one that was cut off begins again. What
+// is in the way is written to status.deleteError, and retried.
 func (f *finalizer) finalize(ctx context.Context, a *attempt) (bool, error) {
 	if a.obj.GetDeletionTimestamp() == nil {
 		return false, f.hold(ctx, a)
@@ -61,20 +61,20 @@ func (f *finalizer) finalize(ctx context.Context, a *attempt) (bool, error) {
 	if a.memory.deleteErr == a.obj.GetResourceVersion() && !f.next(a.key.Namespace, a.key.Name).IsZero() {
 		return false, reconcile.ErrWait // our own patch of deleteError woke us
 	}
+	parts := f.parts(a.obj)
+	if len(parts) == 0 {
+		return true, nil // the others belong to other controllers
+	}
+	// The watch may be behind, and the objects may be those of another Repository of that name now.
+	now, err := f.server.Get(ctx, a.key)
+	switch {
+	case apierrors.IsNotFound(err) || err == nil && now.GetUID() != a.obj.GetUID():
+		return true, nil
+	case err != nil:
+		return false, err
+	}
 	var done []string
-	for _, part := range []struct {
-		finalizer string
-		able      bool
-		run       func(context.Context, *attempt) error
-	}{
-		{api.FinalizerRemoveJobs, true, f.deleteJobs},
-		{api.FinalizerCleanup, true, f.cleanUp},
-		{api.FinalizerRelease, f.orphans != nil, f.objects("released", (*worker.Orphans).Release)},
-		{api.FinalizerRemove, f.orphans != nil, f.objects("removed", (*worker.Orphans).Remove)},
-	} {
-		if !part.able || !slices.Contains(a.obj.GetFinalizers(), part.finalizer) {
-			continue
-		}
+	for _, part := range parts {
 		err := part.run(ctx, a)
 		switch {
 		case errors.Is(err, errJobRuns):
@@ -90,9 +90,6 @@ func (f *finalizer) finalize(ctx context.Context, a *attempt) (bool, error) {
 		}
 		done = append(done, part.finalizer)
 	}
-	if len(done) == 0 {
-		return true, nil // the others belong to other controllers
-	}
 	rest := slices.DeleteFunc(a.obj.GetFinalizers(), func(name string) bool { return slices.Contains(done, name) })
 	ops := append(patch.Guard(a.obj, "metadata"), patch.Add("/metadata/finalizers", rest))
 	if len(rest) == 0 {
@@ -105,6 +102,23 @@ func (f *finalizer) finalize(ctx context.Context, a *attempt) (bool, error) {
 		f.reporter.report(a.key, "info", "repository deleted")
 	}
 	return true, nil
+}
+
+// part works off one finalizer.
+type part struct {
+	finalizer string
+	able      bool
+	run       func(context.Context, *attempt) error
+}
+
+// parts returns those that are to be worked off for a Repository, in the order of Grafana.
+func (f *finalizer) parts(repo *unstructured.Unstructured) []part {
+	return slices.DeleteFunc([]part{
+		{api.FinalizerRemoveJobs, true, f.deleteJobs},
+		{api.FinalizerCleanup, true, f.cleanUp},
+		{api.FinalizerRelease, f.orphans != nil, f.objects("released", (*worker.Orphans).Release)},
+		{api.FinalizerRemove, f.orphans != nil, f.objects("removed", (*worker.Orphans).Remove)},
+	}, func(p part) bool { return !p.able || !slices.Contains(repo.GetFinalizers(), p.finalizer) })
 }
 
 // hold gives a living Repository without finalizers those of Grafana's admission, which another API

@@ -2,8 +2,10 @@ package repos
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -135,6 +137,80 @@ func TestFinalizers(t *testing.T) {
 				t.Errorf("writes %q, want %q", got, want)
 			}
 		})
+	}
+}
+
+// TestFinalizersOfAnEarlierRepository: where the watch still shows one that is gone, nothing is taken
+// from another of its name.
+func TestFinalizersOfAnEarlierRepository(t *testing.T) {
+	t.Parallel()
+	client, wire, _ := embedded(t)
+	s := serverOf(client, api.Repositories)
+	_, queue := informers(client)
+	defer running(t, queue.Run)()
+	create := func(gvr schema.GroupVersionResource, kind, name, content string) *unstructured.Unstructured {
+		u := &unstructured.Unstructured{}
+		if err := json.Unmarshal([]byte(content), &u.Object); err != nil {
+			t.Fatal(err)
+		}
+		u.SetAPIVersion(gvr.GroupVersion().String())
+		u.SetKind(kind)
+		u.SetName(name)
+		made, err := client.Resource(gvr).Namespace("default").Create(t.Context(), u, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made
+	}
+	create(api.Repositories, "Repository", "site", `{"metadata":{"finalizers":["`+strings.Join(everything, `","`)+`"]},
+		"spec":{"title":"Site","type":"git","workflows":[],"git":{"url":"http://127.0.0.1:1/x.git","branch":"main"},
+		"sync":{"enabled":true,"target":"folder","intervalSeconds":60}}}`)
+	create(boards, "Dashboard", "cpu", `{"metadata":{"annotations":{"grafana.app/managedBy":"repo","grafana.app/managerId":"site"}},
+		"spec":{"title":"CPU"}}`)
+	create(api.Jobs, "Job", "site-pull", `{"spec":{"action":"pull","repository":"site","pull":{}}}`)
+	eventually(t, "the job is seen", func() bool { return len(queue.Objects()) == 1 })
+	unhooked := 0
+	f := &finalizer{
+		reporter:     reporter{func(reconcile.Event) {}, slog.New(slog.DiscardHandler)},
+		server:       s,
+		jobs:         queue,
+		orphans:      worker.NewOrphans(worker.PullOptions{Client: client}),
+		cleanWebhook: func(context.Context, reconcile.Key, *unstructured.Unstructured) error { unhooked++; return nil },
+		next:         func(string, string) time.Time { return time.Time{} },
+		now:          time.Now,
+	}
+	try := func(obj *unstructured.Unstructured) {
+		t.Helper()
+		a := &attempt{key: reconcile.Key{Namespace: "default", Name: "site"}, memory: &memory{}, obj: obj}
+		if done, err := f.finalize(t.Context(), a); !done || err != nil {
+			t.Errorf("done %t, %v", done, err)
+		}
+	}
+	all := client.Resource(api.Repositories).Namespace("default")
+	if err := all.Delete(t.Context(), "site", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	deleting, err := all.Get(t.Context(), "site", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	earlier := deleting.DeepCopy()
+	earlier.SetUID("an-earlier-one")
+	wire.take()
+	try(earlier)
+	if got := wire.take(); len(got) > 0 || unhooked > 0 {
+		t.Errorf("taken from the new one: %q", got)
+	}
+	try(deleting)
+	if got := wire.take(); len(got) != 3 || unhooked != 1 {
+		t.Errorf("of this one: %q, the webhook was removed %d times", got, unhooked)
+	}
+	create(boards, "Dashboard", "mem", `{"metadata":{"annotations":{"grafana.app/managedBy":"repo","grafana.app/managerId":"site"}},
+		"spec":{"title":"Mem"}}`)
+	wire.take()
+	try(deleting)
+	if got := wire.take(); len(got) > 0 || unhooked != 1 {
+		t.Errorf("after it is gone: %q", got)
 	}
 }
 
