@@ -245,10 +245,15 @@ func statusHint(err error) string {
 		return "use --namespace NAME of the token, or give it a role that may list, watch and update (in Grafana: Admin for jobs and history)"
 	case apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err):
 		return "the server is busy; the call is repeated by itself"
-	case apierrors.IsNotFound(err):
-		if status := statusOf(err); status != nil && (status.Details == nil || status.Details.Name == "") {
-			return "the server does not have this kind: run limpet crds | kubectl apply -f -, or check --provisioning-server-url"
-		}
+	case apierrors.IsNotFound(err) && !IsAbsent(err):
+		return "the server does not have this kind: run limpet crds | kubectl apply -f -, or check --provisioning-server-url"
 	}
 	return ""
+}
+
+// IsAbsent reports whether the API says that it has no object of the name that was asked for. The 404
+// of a proxy, or of a server without the kind, names no object.
+func IsAbsent(err error) bool {
+	status := statusOf(err)
+	return apierrors.IsNotFound(err) && status != nil && status.Details != nil && status.Details.Name != ""
 }

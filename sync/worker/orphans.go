@@ -298,7 +298,7 @@ func (l *Leave) Ready(context.Context, jobs.Task) error { return nil }
 func (l *Leave) Run(ctx context.Context, t *jobs.Task) error {
 	repo, err := l.orphans.pull.o.Client.Resource(api.Repositories).Namespace(t.Namespace).Get(ctx, t.Job.Spec.Repository, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
+	case kube.IsAbsent(err):
 		repo = new(unstructured.Unstructured)
 		repo.SetNamespace(t.Namespace)
 		repo.SetName(t.Job.Spec.Repository)

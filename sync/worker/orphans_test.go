@@ -23,6 +23,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/git"
 	"limpet/sync/git/gitref"
+	"limpet/sync/jobs"
 	"limpet/sync/kube"
 )
 
@@ -286,6 +287,24 @@ func TestLeftByARepository(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestLeaveAfterAnotherAnswer: the 404 of a proxy does not say that a Repository is gone.
+func TestLeaveAfterAnotherAnswer(t *testing.T) {
+	t.Parallel()
+	r := settled(t, "embedded")
+	r.wire.answer(func(q *http.Request) *http.Response {
+		if q.Method != http.MethodGet || !strings.HasSuffix(q.URL.Path, "/repositories/repo") {
+			return nil
+		}
+		return &http.Response{StatusCode: http.StatusNotFound, Header: http.Header{"Content-Type": {"text/plain"}},
+			Body: io.NopCloser(strings.NewReader("404 page not found\n"))}
+	})
+	task := &jobs.Task{Job: api.Job{Spec: api.JobSpec{Action: "deleteResources", Repository: "repo"}}, Namespace: r.namespace,
+		Progress: jobs.NewProgress()}
+	if err := NewRemove(NewOrphans(r.options)).Run(t.Context(), task); err == nil || len(r.writes()) > 0 {
+		t.Errorf("%v, and it has written", err)
+	}
 }
 
 // TestPruneMirrors: a mirror goes when no Repository uses it and it has rested long enough, and
