@@ -25,7 +25,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/state"
 	"limpet/sync/api"
@@ -205,13 +204,12 @@ func (p *Pull) run(ctx context.Context, t *jobs.Task, after *commit.Saved) error
 	if t.Repo == nil {
 		return fmt.Errorf("repository %q does not exist", t.Job.Spec.Repository)
 	}
-	object, err := p.enabled(ctx, t)
-	if err != nil {
-		return err
+	if !t.Repository.Spec.Sync.Enabled {
+		return p.disabled(ctx, t)
 	}
 	t.Progress.SetMessage(ctx, "update sync status at start")
-	status := &status.Sync{Client: p.o.Client, Namespace: t.Namespace, Name: object.GetName()}
-	if err := status.Start(ctx, object, t.Name); err != nil {
+	status := &status.Sync{Client: p.o.Client, Namespace: t.Namespace, Name: t.Repo.GetName()}
+	if err := status.Start(ctx, t.Repo, t.Name); err != nil {
 		err = fmt.Errorf("update repository with job status at start: %w", err)
 		if kube.RefusesGitHost(err.Error()) {
 			err = fmt.Errorf("%w; try: %s", err, kube.AllowedGitURLs)
@@ -240,22 +238,22 @@ func (p *Pull) run(ctx context.Context, t *jobs.Task, after *commit.Saved) error
 	return r.finish(ctx, err)
 }
 
-// enabled returns the Repository of a job unless it is not to be pulled. Where the watch says so the
-// API is asked, because a watch may be behind, and what has ended is not tried again.
-func (p *Pull) enabled(ctx context.Context, t *jobs.Task) (*unstructured.Unstructured, error) {
-	if t.Repository.Spec.Sync.Enabled {
-		return t.Repo, nil
-	}
+// disabled is why a Repository is not pulled that the watch shows as one without sync. The API is
+// asked, because the watch may be behind; then the job is tried again when it shows more.
+func (p *Pull) disabled(ctx context.Context, t *jobs.Task) error {
 	name := t.Repo.GetName()
+	var view api.Repository
 	object, err := p.o.Client.Resource(api.Repositories).Namespace(t.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if err == nil {
+		view, err = api.RepositoryView(object)
+	}
+	if err == nil && view.Spec.Sync.Enabled {
+		err = fmt.Errorf("the watch has yet to show that sync is enabled for repository %q", name)
+	}
 	if err != nil {
-		return nil, kube.AsUnavailable(err)
+		return &jobs.TransientError{Err: err}
 	}
-	view, err := api.RepositoryView(object)
-	if err == nil && !view.Spec.Sync.Enabled {
-		err = fmt.Errorf("sync is not enabled for repository %q; set spec.sync.enabled to true to pull it", name)
-	}
-	return object, err
+	return fmt.Errorf("sync is not enabled for repository %q; set spec.sync.enabled to true to pull it", name)
 }
 
 // sync does the work between the two status updates.

@@ -215,28 +215,40 @@ func TestErrorClasses(t *testing.T) {
 	}
 }
 
-// TestEnabledMeanwhile: a job does not end for a Repository that the watch still shows as disabled.
+// TestEnabledMeanwhile: a job does not end for a Repository that the watch still shows as disabled,
+// nor because it cannot be read.
 func TestEnabledMeanwhile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", nil)
-	r.commit("a.json", board("a", "A"))
 	r.repository(map[string]any{"sync": map[string]any{"enabled": false}}, nil)
 	old := r.object(api.Repositories, "repo")
 	view, err := api.RepositoryView(old)
 	if err != nil {
 		t.Fatal(err)
 	}
+	try := func(what string, transient bool) {
+		t.Helper()
+		task := &jobs.Task{Object: new(unstructured.Unstructured), Job: api.Job{Spec: api.JobSpec{Action: "pull", Repository: "repo"}},
+			Repo: old, Repository: view, Namespace: r.namespace, Name: "by-hand", Progress: jobs.NewProgress()}
+		if err := NewPull(r.options).Run(t.Context(), task); err == nil || jobs.Transient(err) != transient {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	try("disabled", false)
+	for _, code := range []int{403, 404, 500} {
+		r.wire.answer(func(*http.Request) *http.Response {
+			return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"text/plain"}}, Body: http.NoBody}
+		})
+		try(fmt.Sprint("answer ", code), true)
+	}
+	r.wire.answer(nil)
 	now := old.DeepCopy()
 	if err := unstructured.SetNestedField(now.Object, true, "spec", "sync", "enabled"); err != nil {
 		t.Fatal(err)
 	}
 	r.update(now)
-	task := &jobs.Task{Object: new(unstructured.Unstructured), Job: api.Job{Spec: api.JobSpec{Action: "pull", Repository: "repo"}},
-		Repo: old, Repository: view, Namespace: r.namespace, Name: "by-hand", Progress: jobs.NewProgress()}
-	if err := NewPull(r.options).Run(t.Context(), task); err != nil {
-		t.Fatal(err)
-	}
-	if sync, _ := r.sync(); sync.State != "success" || r.object(dashboards, "a") == nil {
+	try("enabled", true)
+	if sync, _ := r.sync(); sync.State != "" {
 		t.Errorf("sync status %+v", sync)
 	}
 }
