@@ -68,10 +68,11 @@ func (f *finalizer) finalize(ctx context.Context, a *attempt) (bool, error) {
 	// The watch may be behind, and the objects may be those of another Repository of that name now.
 	now, err := f.server.Get(ctx, a.key)
 	switch {
-	case apierrors.IsNotFound(err) || err == nil && now.GetUID() != a.obj.GetUID():
+	case kube.IsAbsent(err) || err == nil && now.GetUID() != a.obj.GetUID():
+		a.result.Next = time.Now().Add(jobPoll)
 		return true, nil
 	case err != nil:
-		return false, err
+		return false, errors.Join(fmt.Errorf("read the repository: %w", err), f.writeDeleteError(ctx, a, parts[0].finalizer, err))
 	}
 	var done []string
 	for _, part := range parts {

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -179,11 +181,11 @@ func TestFinalizersOfAnEarlierRepository(t *testing.T) {
 		next:         func(string, string) time.Time { return time.Time{} },
 		now:          time.Now,
 	}
-	try := func(obj *unstructured.Unstructured) {
+	try := func(obj *unstructured.Unstructured, again bool) {
 		t.Helper()
 		a := &attempt{key: reconcile.Key{Namespace: "default", Name: "site"}, memory: &memory{}, obj: obj}
-		if done, err := f.finalize(t.Context(), a); !done || err != nil {
-			t.Errorf("done %t, %v", done, err)
+		if done, err := f.finalize(t.Context(), a); !done || err != nil || a.result.Next.IsZero() == again {
+			t.Errorf("done %t, %v, next %s", done, err, a.result.Next)
 		}
 	}
 	all := client.Resource(api.Repositories).Namespace("default")
@@ -197,21 +199,62 @@ func TestFinalizersOfAnEarlierRepository(t *testing.T) {
 	earlier := deleting.DeepCopy()
 	earlier.SetUID("an-earlier-one")
 	wire.take()
-	try(earlier)
+	try(earlier, true)
 	if got := wire.take(); len(got) > 0 || unhooked > 0 {
 		t.Errorf("taken from the new one: %q", got)
 	}
-	try(deleting)
+	try(deleting, false)
 	if got := wire.take(); len(got) != 3 || unhooked != 1 {
 		t.Errorf("of this one: %q, the webhook was removed %d times", got, unhooked)
 	}
 	create(boards, "Dashboard", "mem", `{"metadata":{"annotations":{"grafana.app/managedBy":"repo","grafana.app/managerId":"site"}},
 		"spec":{"title":"Mem"}}`)
 	wire.take()
-	try(deleting)
+	try(deleting, true)
 	if got := wire.take(); len(got) > 0 || unhooked != 1 {
 		t.Errorf("after it is gone: %q", got)
 	}
+}
+
+// TestFinalizersAfterAnotherAnswer: where the Repository cannot be read the status says so, and its
+// finalizers are worked off later.
+func TestFinalizersAfterAnotherAnswer(t *testing.T) {
+	t.Parallel()
+	for _, code := range []int{http.StatusNotFound, http.StatusForbidden} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			t.Parallel()
+			var no atomic.Bool
+			r := newRig(t, "embedded", func(r *rig, o *Options) {
+				leaves(new(atomic.Int64), well)(r, o)
+				r.writes.next = unread{r.writes.next, code, &no}
+			})
+			r.create(map[string]any{"sync": map[string]any{"enabled": false}}, nil)
+			eventually(t, "it has finalizers", func() bool { return slices.Equal(r.all(api.Repositories)[0].GetFinalizers(), everything) })
+			no.Store(true)
+			r.delete()
+			repo := r.until("the status says it", func(repo api.Repository) bool { return repo.Status.DeleteError != "" })
+			if repo.Status.Deletion == nil || repo.Status.Deletion.State != api.DeletionBlocked {
+				t.Errorf("deletion %+v", repo.Status.Deletion)
+			}
+			no.Store(false)
+			r.gone()
+		})
+	}
+}
+
+// unread refuses to give an object as a proxy does, while no is set.
+type unread struct {
+	next http.RoundTripper
+	code int
+	no   *atomic.Bool
+}
+
+func (u unread) RoundTrip(q *http.Request) (*http.Response, error) {
+	if !u.no.Load() || q.Method != http.MethodGet || !strings.HasSuffix(q.URL.Path, "/site") {
+		return u.next.RoundTrip(q)
+	}
+	return &http.Response{StatusCode: u.code, Header: http.Header{"Content-Type": {"text/plain"}},
+		Body: io.NopCloser(strings.NewReader("no page\n")), Request: q}, nil
 }
 
 // TestFinalizersOfTheAdmission: a Repository of an API without Grafana's admission gets the
