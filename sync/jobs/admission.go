@@ -6,12 +6,12 @@ import (
 	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"limpet/sync/api"
 	"limpet/sync/jobs/queue"
+	"limpet/sync/kube"
 )
 
 // readyTime bounds Worker.Ready.
@@ -53,26 +53,29 @@ func endAs(state, format string, args ...any) decision {
 }
 
 // decide decides about a job. repo is nil when the API says that the repository does not exist; one
-// that ends the job is read again, because the watch may be behind. It asks the worker whether it
-// can run the job.
-func (a *admission) decide(ctx context.Context, job, repo *unstructured.Unstructured) decision {
+// that ends the job is read again, because the watch may be behind, and an error of that is
+// returned. It asks the worker whether it can run the job.
+func (a *admission) decide(ctx context.Context, job, repo *unstructured.Unstructured) (decision, error) {
 	d := a.byAction(job)
+	if d.skip == "" {
+		d = a.bySelector(job, repo)
+	}
 	if d.skip == "" {
 		d = a.byRepository(job, repo)
 	}
 	if repo != nil && d.end != nil && !d.end.cancelled {
 		now, err := a.fromAPI(ctx, repoOf(job))
 		if err != nil {
-			return skip(false, "repository %q cannot be read: %s", repo.GetName(), err)
+			return d, err
 		}
-		d = a.byRepository(job, now)
+		d = a.byRepository(job, now) // of a repository that is gone the labels of before count
 	}
 	if d.worker != nil {
 		if err := ready(ctx, d); err != nil {
-			return skip(false, "not ready to run it: %s", err)
+			return skip(false, "not ready to run it: %s", err), nil
 		}
 	}
-	return d
+	return d, nil
 }
 
 // byAction skips a job whose action this agent does not run.
@@ -87,16 +90,22 @@ func (a *admission) byAction(job *unstructured.Unstructured) decision {
 	return skip(false, "no agent serves %s", action)
 }
 
+// bySelector skips a job whose repository this agent does not select.
+func (a *admission) bySelector(job, repo *unstructured.Unstructured) decision {
+	switch {
+	case repo == nil && !a.env.o.Selector.Empty():
+		return skip(true, "repository %q does not exist, so it has no labels for the repository selector", api.Spec(job, "repository"))
+	case repo != nil && !a.selects(repo):
+		return skip(true, "repository %q is not selected by this agent", repo.GetName())
+	}
+	return decision{}
+}
+
 func (a *admission) byRepository(job, repo *unstructured.Unstructured) decision {
 	ref := refOf(job)
 	view, err := api.JobView(job)
-	switch {
-	case err != nil:
+	if err != nil {
 		return skip(false, "%s", err)
-	case repo == nil && !a.env.o.Selector.Empty():
-		return skip(true, "repository %q does not exist, so it has no labels for the repository selector", ref.repository)
-	case repo != nil && !a.selects(repo):
-		return skip(true, "repository %q is not selected by this agent", ref.repository)
 	}
 	orphan := slices.Contains(api.OrphanActions, ref.action)
 	switch {
@@ -203,7 +212,7 @@ func (a *admission) repository(ctx context.Context, job *unstructured.Unstructur
 
 func (a *admission) fromAPI(ctx context.Context, r queue.RepoKey) (*unstructured.Unstructured, error) {
 	repo, err := a.env.server.get(ctx, api.Repositories, r.Namespace, r.Repository)
-	if apierrors.IsNotFound(err) {
+	if kube.IsAbsent(err) {
 		return nil, nil
 	}
 	return repo, err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"limpet/state"
 	"limpet/sync/api"
@@ -206,29 +207,39 @@ func TestWriteOfAChangedRepository(t *testing.T) {
 }
 
 // TestEndForARepository: no job ends for what the watch shows of its repository while the API knows
-// better.
+// better, nor for an answer that says nothing of it.
 func TestEndForARepository(t *testing.T) {
+	living := func(*unstructured.Unstructured) {}
 	going := func(u *unstructured.Unstructured) {
 		now := stamp(time.Now())
 		u.SetDeletionTimestamp(&now)
+		u.SetLabels(map[string]string{"site": "eu"})
+	}
+	remove := func(r *rig) { r.model.remove("repositories", "default", "r1") }
+	site, err := labels.Parse("site=eu")
+	if err != nil {
+		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		action string
-		before func(*unstructured.Unstructured)
-		change func(r *rig)
-		refuse int // status of the answer to the read
-		state  string
-		text   string
+		action  string
+		options Options
+		before  func(*unstructured.Unstructured)
+		change  func(r *rig)
+		answer  fault // to the first read of the repository
+		state   string
+		text    string
 	}{
-		"deleted": {action: "releaseResources", before: func(*unstructured.Unstructured) {},
-			change: func(r *rig) { r.model.remove("repositories", "default", "r1") }, state: "success"},
-		"deleted, and the API refuses the read once": {action: "releaseResources", before: func(*unstructured.Unstructured) {},
-			change: func(r *rig) { r.model.remove("repositories", "default", "r1") }, refuse: 500, state: "success"},
+		"deleted":     {action: "releaseResources", before: living, change: remove, state: "success"},
+		"read later":  {action: "releaseResources", before: living, change: remove, answer: fault{status: 500}, state: "success"},
+		"server busy": {action: "releaseResources", before: living, change: remove, answer: fault{status: 429, after: 20}, state: "success"},
+		"404 of a proxy": {action: "releaseResources", before: living, change: func(*rig) {}, answer: fault{status: 404},
+			state: "error", text: "to be deleted first"},
 		"made again": {action: "pull", before: going, change: func(r *rig) {
-			r.model.remove("repositories", "default", "r1")
+			remove(r)
 			r.repository("r1")
 		}, state: "success"},
-		"gone meanwhile": {action: "pull", before: going, change: func(r *rig) { r.model.remove("repositories", "default", "r1") },
+		"gone meanwhile": {action: "pull", before: going, change: remove, state: "error", text: "does not exist"},
+		"gone meanwhile, and a selector": {action: "pull", options: Options{Selector: site}, before: going, change: remove,
 			state: "error", text: "does not exist"},
 		"as it was": {action: "pull", before: going, change: func(*rig) {}, state: "warning", text: "is being deleted"},
 	} {
@@ -237,7 +248,7 @@ func TestEndForARepository(t *testing.T) {
 				r.repository("r1", c.before)
 				w, orphans := quick(), quick()
 				orphans.action = "releaseResources"
-				a := r.start("a", Options{}, w, orphans)
+				a := r.start("a", c.options, w, orphans)
 				pass(time.Second)
 				a.link.lag(func() time.Duration { return 200 * time.Millisecond })
 				for i := range 5 { // before what happens next, in the watch of repositories alone
@@ -245,20 +256,21 @@ func TestEndForARepository(t *testing.T) {
 						api.SetLabel(u, "team", fmt.Sprint(i))
 					})
 				}
-				refused := false
+				reads := 0
 				r.model.inject(func(call call) fault {
-					if c.refuse == 0 || refused || call.Verb != "get" || call.Resource != "repositories" {
-						return fault{}
+					if call.Verb == "get" && call.Resource == "repositories" {
+						if reads++; reads == 1 {
+							return c.answer
+						}
 					}
-					refused = true
-					return fault{status: c.refuse}
+					return fault{}
 				})
 				c.change(r)
 				r.job("r1", "r1-sync", action(c.action))
 				pass(time.Minute)
 				r.done(c.state, c.text)
-				if refused != (c.refuse > 0) {
-					t.Errorf("the read was refused: %t", refused)
+				if c.answer.status > 0 && reads == 0 || reads > 2 {
+					t.Errorf("the repository was read %d times", reads)
 				}
 			})
 		})

@@ -168,7 +168,10 @@ func (d *driver) start(ctx context.Context, job *unstructured.Unstructured) (res
 	if repo == nil && ref.repository != "" && now-job.GetCreationTimestamp().UnixMilli() < missingRepoGrace.Milliseconds() {
 		return queue.Result{Requeue: true, After: missingRepoGrace}, false
 	}
-	decided := d.admission.decide(ctx, job, repo)
+	decided, err := d.admission.decide(ctx, job, repo)
+	if err != nil {
+		return d.env.retryLater(err), false
+	}
 	if decided.skip != "" && ctx.Err() != nil {
 		return queue.Result{}, false // the worker was not ready because the agent stops
 	}

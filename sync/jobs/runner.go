@@ -30,11 +30,14 @@ type runner struct {
 
 // resume runs a job that is held already, if this agent still can.
 func (r *runner) resume(ctx context.Context, h *heldJob, job *unstructured.Unstructured) queue.Result {
+	var d decision
 	repo, err := r.admission.current(ctx, job)
+	if err == nil {
+		d, err = r.admission.decide(ctx, job, repo)
+	}
 	if err != nil {
 		return r.finisher.release(h, "the repository cannot be read: "+err.Error())
 	}
-	d := r.admission.decide(ctx, job, repo)
 	if d.skip != "" {
 		return r.finisher.release(h, d.skip)
 	}

@@ -407,7 +407,9 @@ func (l *link) way(renewals bool) way {
 		}
 		err := error(nil)
 		if f.status != 0 {
-			err = status(f.status, c, f.after)
+			refused := *c
+			refused.Name = "" // as a proxy refuses
+			err = status(f.status, &refused, f.after)
 		} else {
 			l.model.mu.Lock()
 			err = do()
