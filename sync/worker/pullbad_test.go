@@ -222,15 +222,9 @@ func TestEnabledMeanwhile(t *testing.T) {
 	r := newRig(t, "embedded", nil)
 	r.repository(map[string]any{"sync": map[string]any{"enabled": false}}, nil)
 	old := r.object(api.Repositories, "repo")
-	view, err := api.RepositoryView(old)
-	if err != nil {
-		t.Fatal(err)
-	}
 	try := func(what string, transient bool) {
 		t.Helper()
-		task := &jobs.Task{Object: new(unstructured.Unstructured), Job: api.Job{Spec: api.JobSpec{Action: "pull", Repository: "repo"}},
-			Repo: old, Repository: view, Namespace: r.namespace, Name: "by-hand", Progress: jobs.NewProgress()}
-		if err := NewPull(r.options).Run(t.Context(), task); err == nil || jobs.Transient(err) != transient {
+		if err := r.pullOf(old); err == nil || jobs.Transient(err) != transient {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -251,6 +245,37 @@ func TestEnabledMeanwhile(t *testing.T) {
 	if sync, _ := r.sync(); sync.State != "" {
 		t.Errorf("sync status %+v", sync)
 	}
+}
+
+// TestDeletedMeanwhile: a pull makes nothing for a Repository that the watch still shows as living:
+// its finalizers would not see it.
+func TestDeletedMeanwhile(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "embedded", nil)
+	r.commit("a.json", board("a", "A"))
+	r.repository(nil, nil)
+	living := r.object(api.Repositories, "repo").DeepCopy()
+	living.SetFinalizers([]string{api.FinalizerRemove})
+	r.update(living)
+	living = r.object(api.Repositories, "repo")
+	r.remove(api.Repositories, "repo")
+	r.writes()
+	err := r.pullOf(living)
+	if writes := r.writes(); err == nil || jobs.Transient(err) || len(writes) > 0 {
+		t.Errorf("%v, writes %q", err, writes)
+	}
+}
+
+// pullOf runs a pull of a Repository as the watch has shown it.
+func (r *rig) pullOf(u *unstructured.Unstructured) error {
+	r.t.Helper()
+	view, err := api.RepositoryView(u)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return NewPull(r.options).Run(r.t.Context(), &jobs.Task{Object: new(unstructured.Unstructured),
+		Job: api.Job{Spec: api.JobSpec{Action: "pull", Repository: "repo"}}, Repo: u, Repository: view, Namespace: r.namespace,
+		Name: "by-hand", Progress: jobs.NewProgress()})
 }
 
 // TestWrongSources: a Git side that cannot be pulled is an error that names the cause, and changes
