@@ -24,8 +24,6 @@ import (
 	"log/slog"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/forge"
@@ -204,11 +202,12 @@ func (p *Pull) run(ctx context.Context, t *jobs.Task, after *commit.Saved) error
 	if t.Repo == nil {
 		return fmt.Errorf("repository %q does not exist", t.Job.Spec.Repository)
 	}
+	name := t.Repo.GetName()
 	if !t.Repository.Spec.Sync.Enabled {
-		return p.disabled(ctx, t)
+		return fmt.Errorf("sync is not enabled for repository %q; set spec.sync.enabled to true to pull it", name)
 	}
 	t.Progress.SetMessage(ctx, "update sync status at start")
-	status := &status.Sync{Client: p.o.Client, Namespace: t.Namespace, Name: t.Repo.GetName()}
+	status := &status.Sync{Client: p.o.Client, Namespace: t.Namespace, Name: name}
 	if err := status.Start(ctx, t.Repo, t.Name); err != nil {
 		err = fmt.Errorf("update repository with job status at start: %w", err)
 		if kube.RefusesGitHost(err.Error()) {
@@ -236,24 +235,6 @@ func (p *Pull) run(ctx context.Context, t *jobs.Task, after *commit.Saved) error
 		err = context.Cause(ctx)
 	}
 	return r.finish(ctx, err)
-}
-
-// disabled is why a Repository is not pulled that the watch shows as one without sync. The API is
-// asked, because the watch may be behind; then the job is tried again when it shows more.
-func (p *Pull) disabled(ctx context.Context, t *jobs.Task) error {
-	name := t.Repo.GetName()
-	var view api.Repository
-	object, err := p.o.Client.Resource(api.Repositories).Namespace(t.Namespace).Get(ctx, name, metav1.GetOptions{})
-	if err == nil {
-		view, err = api.RepositoryView(object)
-	}
-	if err == nil && view.Spec.Sync.Enabled {
-		err = fmt.Errorf("the watch has yet to show that sync is enabled for repository %q", name)
-	}
-	if err != nil {
-		return &jobs.TransientError{Err: err}
-	}
-	return fmt.Errorf("sync is not enabled for repository %q; set spec.sync.enabled to true to pull it", name)
 }
 
 // sync does the work between the two status updates.

@@ -215,38 +215,6 @@ func TestErrorClasses(t *testing.T) {
 	}
 }
 
-// TestEnabledMeanwhile: a job does not end for a Repository that the watch still shows as disabled,
-// nor because it cannot be read.
-func TestEnabledMeanwhile(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, "embedded", nil)
-	r.repository(map[string]any{"sync": map[string]any{"enabled": false}}, nil)
-	old := r.object(api.Repositories, "repo")
-	try := func(what string, transient bool) {
-		t.Helper()
-		if err := r.pullOf(old); err == nil || jobs.Transient(err) != transient {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
-	try("disabled", false)
-	for _, code := range []int{403, 404, 500} {
-		r.wire.answer(func(*http.Request) *http.Response {
-			return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"text/plain"}}, Body: http.NoBody}
-		})
-		try(fmt.Sprint("answer ", code), true)
-	}
-	r.wire.answer(nil)
-	now := old.DeepCopy()
-	if err := unstructured.SetNestedField(now.Object, true, "spec", "sync", "enabled"); err != nil {
-		t.Fatal(err)
-	}
-	r.update(now)
-	try("enabled", true)
-	if sync, _ := r.sync(); sync.State != "" {
-		t.Errorf("sync status %+v", sync)
-	}
-}
-
 // TestDeletedMeanwhile: a pull makes nothing for a Repository that the watch still shows as living:
 // its finalizers would not see it.
 func TestDeletedMeanwhile(t *testing.T) {
@@ -258,24 +226,18 @@ func TestDeletedMeanwhile(t *testing.T) {
 	living.SetFinalizers([]string{api.FinalizerRemove})
 	r.update(living)
 	living = r.object(api.Repositories, "repo")
+	view, err := api.RepositoryView(living)
+	if err != nil {
+		t.Fatal(err)
+	}
 	r.remove(api.Repositories, "repo")
 	r.writes()
-	err := r.pullOf(living)
+	err = NewPull(r.options).Run(t.Context(), &jobs.Task{Object: new(unstructured.Unstructured),
+		Job: api.Job{Spec: api.JobSpec{Action: "pull", Repository: "repo"}}, Repo: living, Repository: view, Namespace: r.namespace,
+		Name: "by-hand", Progress: jobs.NewProgress()})
 	if writes := r.writes(); err == nil || jobs.Transient(err) || len(writes) > 0 {
 		t.Errorf("%v, writes %q", err, writes)
 	}
-}
-
-// pullOf runs a pull of a Repository as the watch has shown it.
-func (r *rig) pullOf(u *unstructured.Unstructured) error {
-	r.t.Helper()
-	view, err := api.RepositoryView(u)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return NewPull(r.options).Run(r.t.Context(), &jobs.Task{Object: new(unstructured.Unstructured),
-		Job: api.Job{Spec: api.JobSpec{Action: "pull", Repository: "repo"}}, Repo: u, Repository: view, Namespace: r.namespace,
-		Name: "by-hand", Progress: jobs.NewProgress()})
 }
 
 // TestWrongSources: a Git side that cannot be pulled is an error that names the cause, and changes

@@ -23,7 +23,7 @@ import (
 const (
 	mostFiles  = 40      // Go files of a folder, tests included
 	mostLines  = 600     // of a file
-	mostSource = 114_791 // lines of all files without tests and their support; the aim is 89,000
+	mostSource = 114_772 // lines of all files without tests and their support; the aim is 89,000
 )
 
 // layers are the packages from the bottom to the top, each with those below its
