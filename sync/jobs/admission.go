@@ -68,7 +68,7 @@ func (a *admission) decide(ctx context.Context, job, repo *unstructured.Unstruct
 		if err != nil {
 			return d, err
 		}
-		d = a.byRepository(job, now) // of a repository that is gone the labels of before count
+		d = a.byRepository(job, now) // not bySelector: one that is gone has no labels, and was selected
 	}
 	if d.worker != nil {
 		if err := ready(ctx, d); err != nil {

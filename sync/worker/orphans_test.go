@@ -302,8 +302,9 @@ func TestLeaveAfterAnotherAnswer(t *testing.T) {
 	})
 	task := &jobs.Task{Job: api.Job{Spec: api.JobSpec{Action: "deleteResources", Repository: "repo"}}, Namespace: r.namespace,
 		Progress: jobs.NewProgress()}
-	if err := NewRemove(NewOrphans(r.options)).Run(t.Context(), task); err == nil || len(r.writes()) > 0 {
-		t.Errorf("%v, and it has written", err)
+	err := NewRemove(NewOrphans(r.options)).Run(t.Context(), task)
+	if writes := r.writes(); err == nil || len(writes) > 0 {
+		t.Errorf("%v, writes %q", err, writes)
 	}
 }
 

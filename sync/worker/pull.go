@@ -244,7 +244,7 @@ func (r *pull) sync(ctx context.Context) error {
 	if r.at, err = r.worker.checkout(ctx, r.repo, r.progress, r.log); err != nil {
 		return err
 	}
-	if r.repo.object.GetDeletionTimestamp() != nil { // which takes away what it has made so far
+	if r.repo.object.GetDeletionTimestamp() != nil { // its finalizers do not see what is made after them
 		return fmt.Errorf("repository %q is being deleted: nothing was done", r.repo.name())
 	}
 	r.commit = r.commitStatus(ctx)

@@ -215,8 +215,8 @@ func TestErrorClasses(t *testing.T) {
 	}
 }
 
-// TestDeletedMeanwhile: a pull makes nothing for a Repository that the watch still shows as living:
-// its finalizers would not see it.
+// TestDeletedMeanwhile: a pull makes nothing for a Repository that is being deleted, also where the
+// watch still shows it as living.
 func TestDeletedMeanwhile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", nil)
